@@ -1,0 +1,414 @@
+/* Admission: who gets a token, who waits, who is refused. The rules and the
+ * invariants are in admission.h. Each verb is: lock, change slots, finish;
+ * finish gives what is free to the waiting, unlocks, and wakes them. */
+
+#include <string.h>
+
+#include "admission.h"
+#include "derive.h"
+
+#define SECOND 1000000
+
+/* As many waiters as are woken after one critical section. With more to wake,
+ * the next section follows at once. */
+#define WAKES 32
+
+static int room(const dbguard_board_t *board)
+{
+    const dbguard_shared_t *shared = board->shared;
+    uint64_t out = shared->prefix.held;
+
+    if (shared->limits.dryrun)
+        return 1;
+    if (shared->elder && board->elder)
+        out += board->elder->held;
+    return out < shared->limits.budget;
+}
+
+/* After an event: the levels that the flight recorder keeps. */
+static void record(dbguard_shared_t *shared, dbguard_second_t *second)
+{
+    uint32_t held = shared->prefix.held;
+
+    if (held > shared->held_peak)
+        shared->held_peak = held;
+    if (held > second->held_max)
+        second->held_max = held;
+    if (shared->prefix.waiting > second->waiting_max)
+        second->waiting_max = shared->prefix.waiting;
+    second->held_last = held;
+}
+
+static void grant(dbguard_shared_t *shared, uint32_t slot, int64_t now)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+
+    s->granted = now;
+    if (s->state == DBGUARD_WAITING) {
+        dbguard_board_unqueue(shared, slot);
+        shared->counters.waited++;
+        shared->counters.wait_us += (uint64_t)(now - s->since);
+    }
+    atomic_store_explicit(&s->state, DBGUARD_HELD, memory_order_release);
+    shared->prefix.held++;
+    shared->counters.admitted++;
+    dbguard_board_second(shared, now)->admitted++;
+}
+
+static void count_refusal(dbguard_shared_t *shared, dbguard_reason_t reason,
+                          int64_t now)
+{
+    dbguard_counters_t *c = &shared->counters;
+
+    c->refused++;
+    dbguard_board_second(shared, now)->refused++;
+    if (reason == DBGUARD_REASON_BUDGET)
+        c->refused_budget++;
+    else if (reason == DBGUARD_REASON_TIMEOUT)
+        c->refused_timeout++;
+    else
+        c->refused_board++;
+}
+
+static void expel(dbguard_shared_t *shared, uint32_t slot,
+                  dbguard_reason_t reason, int64_t now)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+
+    dbguard_board_unqueue(shared, slot);
+    s->reason = reason;
+    atomic_store_explicit(&s->state, DBGUARD_EXPELLED, memory_order_release);
+    count_refusal(shared, reason, now);
+}
+
+/* Give what is free to the waiting. Fills `wakes` with the slots to be woken
+ * and returns how many; WAKES means that there may be more to do. */
+static int dispatch(dbguard_board_t *board, int64_t now, uint32_t *wakes)
+{
+    dbguard_shared_t *shared = board->shared;
+    int n = 0;
+
+    while (n < WAKES && shared->queue_head != DBGUARD_NONE && room(board)) {
+        uint32_t slot = board->policy->next(shared, now);
+
+        if (slot == DBGUARD_NONE)
+            break;
+        if (now >= shared->slots[slot].deadline)
+            expel(shared, slot, DBGUARD_REASON_TIMEOUT, now);
+        else
+            grant(shared, slot, now);
+        wakes[n++] = slot;
+    }
+    return n;
+}
+
+/* The end of every verb. */
+static void finish(dbguard_board_t *board, int64_t now)
+{
+    dbguard_shared_t *shared = board->shared;
+    uint32_t wakes[WAKES];
+    int n;
+
+    do {
+        int i;
+
+        n = dispatch(board, now, wakes);
+        record(shared, dbguard_board_second(shared, now));
+        dbguard_board_unlock(board);
+        for (i = 0; i < n; i++)
+            sem_post(&shared->slots[wakes[i]].wake);
+    } while (n == WAKES && dbguard_board_lock(board) == APR_SUCCESS);
+}
+
+/* Whole seconds between the two limits, evenly spread: clients that were
+ * refused together shall not come back together. (xorshift64*) */
+static int64_t retry_after(dbguard_shared_t *shared)
+{
+    int64_t min = shared->limits.retry_min;
+    uint64_t choices = (uint64_t)(shared->limits.retry_max - min) / SECOND + 1;
+
+    shared->random ^= shared->random >> 12;
+    shared->random ^= shared->random << 25;
+    shared->random ^= shared->random >> 27;
+    return min
+           + (int64_t)((shared->random * 0x2545F4914F6CDD1DULL >> 32) % choices)
+                 * SECOND;
+}
+
+static void refuse(dbguard_shared_t *shared, dbguard_reason_t reason,
+                   dbguard_decision_t *decision)
+{
+    decision->outcome = decision->would = DBGUARD_REFUSED;
+    decision->reason = reason;
+    decision->ticket.serial = 0;
+    decision->retry_after = retry_after(shared);
+}
+
+/* One who comes is refused; in DryRun it runs without a ticket instead. */
+static void turn_away(dbguard_shared_t *shared, dbguard_reason_t reason,
+                      int64_t now, dbguard_decision_t *decision)
+{
+    refuse(shared, reason, decision);
+    if (shared->limits.dryrun) {
+        decision->outcome = DBGUARD_ADMITTED;
+        shared->counters.dryrun_refused++;
+    }
+    else
+        count_refusal(shared, reason, now);
+}
+
+static dbguard_slot_t *occupy(dbguard_shared_t *shared,
+                              const dbguard_visitor_t *visitor, int64_t now,
+                              dbguard_ticket_t *ticket)
+{
+    uint32_t slot = dbguard_board_pop_free(shared);
+    dbguard_slot_t *s;
+
+    if (slot == DBGUARD_NONE)
+        return NULL;
+    s = &shared->slots[slot];
+    s->serial = ++shared->serial;
+    s->visitor = *visitor;
+    s->reason = DBGUARD_REASON_NONE;
+    s->since = now;
+    s->granted = 0;
+    s->prev = s->next = DBGUARD_NONE;
+    ticket->slot = slot;
+    ticket->serial = s->serial;
+    return s;
+}
+
+static void wait_in_queue(dbguard_shared_t *shared, dbguard_slot_t *s,
+                          int64_t now, dbguard_decision_t *decision)
+{
+    int64_t patience = shared->limits.patience;
+
+    if (patience == 0)
+        patience = dbguard_derive_patience(shared->hold);
+    s->deadline = now + patience;
+    atomic_store_explicit(&s->state, DBGUARD_WAITING, memory_order_release);
+    dbguard_board_enqueue(shared, decision->ticket.slot);
+    decision->outcome = decision->would = DBGUARD_WAIT;
+    decision->deadline = s->deadline;
+}
+
+/* What On would say to one who comes now. In DryRun those above the budget
+ * stand for the queue that On would have. */
+static dbguard_outcome_t judge(const dbguard_shared_t *shared, int may_have)
+{
+    uint64_t queued = shared->prefix.waiting;
+
+    if (shared->limits.dryrun) {
+        if (shared->prefix.held < shared->limits.budget)
+            return DBGUARD_ADMITTED;
+        queued = shared->prefix.held - shared->limits.budget;
+    }
+    else if (may_have)
+        return DBGUARD_ADMITTED;
+    return queued < shared->limits.queue ? DBGUARD_WAIT : DBGUARD_REFUSED;
+}
+
+void dbguard_admission_enter(dbguard_board_t *board,
+                             const dbguard_visitor_t *visitor, int64_t now,
+                             dbguard_decision_t *decision)
+{
+    dbguard_shared_t *shared = board->shared;
+    dbguard_outcome_t would;
+    dbguard_slot_t *s = NULL;
+
+    memset(decision, 0, sizeof(*decision));
+    if (dbguard_board_lock(board) != APR_SUCCESS) {
+        decision->outcome = decision->would = DBGUARD_REFUSED;
+        if (shared->limits.dryrun)
+            decision->outcome = DBGUARD_ADMITTED;
+        decision->reason = DBGUARD_REASON_BOARD;
+        decision->retry_after = shared->limits.retry_max;
+        return;
+    }
+    /* Those who wait are before it, whatever is free. */
+    would = judge(shared,
+                  room(board) && shared->queue_head == DBGUARD_NONE);
+    if (would != DBGUARD_REFUSED || shared->limits.dryrun)
+        s = occupy(shared, visitor, now, &decision->ticket);
+
+    if (s == NULL)
+        turn_away(shared,
+                  would == DBGUARD_REFUSED ? DBGUARD_REASON_BUDGET
+                                           : DBGUARD_REASON_BOARD,
+                  now, decision);
+    else if (would == DBGUARD_WAIT && !shared->limits.dryrun)
+        wait_in_queue(shared, s, now, decision);
+    else {
+        grant(shared, decision->ticket.slot, now);
+        decision->outcome = DBGUARD_ADMITTED;
+        decision->would = would;
+        if (would == DBGUARD_WAIT)
+            shared->counters.dryrun_waited++;
+        else if (would == DBGUARD_REFUSED) {
+            shared->counters.dryrun_refused++;
+            decision->reason = DBGUARD_REASON_BUDGET;
+        }
+    }
+    finish(board, now);
+}
+
+/* The slot that a ticket stands for, or NULL when it is no longer in force. */
+static dbguard_slot_t *find(dbguard_shared_t *shared, dbguard_ticket_t ticket)
+{
+    dbguard_slot_t *s;
+
+    if (ticket.serial == 0 || ticket.slot >= shared->nslots)
+        return NULL;
+    s = &shared->slots[ticket.slot];
+    return s->serial == ticket.serial && s->state != DBGUARD_FREE ? s : NULL;
+}
+
+void dbguard_admission_poll(dbguard_board_t *board, dbguard_ticket_t ticket,
+                            int64_t now, dbguard_decision_t *decision)
+{
+    dbguard_shared_t *shared = board->shared;
+    dbguard_slot_t *s;
+
+    memset(decision, 0, sizeof(*decision));
+    decision->ticket = ticket;
+    if (dbguard_board_lock(board) != APR_SUCCESS) {
+        /* It has a slot, and cannot be judged now: later, or never. */
+        decision->outcome = decision->would = DBGUARD_WAIT;
+        decision->deadline = now;
+        return;
+    }
+    s = find(shared, ticket);
+    if (s != NULL && s->state == DBGUARD_WAITING && now >= s->deadline)
+        expel(shared, ticket.slot, DBGUARD_REASON_TIMEOUT, now);
+
+    if (s == NULL)
+        refuse(shared, DBGUARD_REASON_BOARD, decision);
+    else if (s->state == DBGUARD_HELD)
+        decision->waited = s->granted - s->since;
+    else if (s->state == DBGUARD_WAITING) {
+        decision->outcome = decision->would = DBGUARD_WAIT;
+        decision->deadline = s->deadline;
+    }
+    else {
+        refuse(shared, s->reason, decision);
+        dbguard_board_push_free(shared, ticket.slot);
+    }
+    if (s != NULL && decision->outcome != DBGUARD_ADMITTED)
+        decision->waited = now - s->since;
+    finish(board, now);
+}
+
+/* Take back what the slot stands for. The time its token was out, or -1. */
+static int64_t vacate(dbguard_shared_t *shared, uint32_t slot, int64_t now)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+    int64_t held = -1;
+
+    if (s->state == DBGUARD_WAITING)
+        dbguard_board_unqueue(shared, slot);
+    else if (s->state == DBGUARD_HELD) {
+        held = now - s->granted;
+        shared->prefix.held--;
+    }
+    dbguard_board_push_free(shared, slot);
+    return held;
+}
+
+apr_status_t dbguard_admission_leave(dbguard_board_t *board,
+                                     dbguard_ticket_t ticket, int64_t now,
+                                     int64_t *held)
+{
+    dbguard_shared_t *shared = board->shared;
+    dbguard_second_t *second;
+    dbguard_slot_t *s;
+    apr_status_t rv;
+
+    *held = -1;
+    rv = dbguard_board_lock(board);
+    if (rv != APR_SUCCESS)
+        return rv;
+
+    s = find(shared, ticket);
+    if (s == NULL)
+        rv = APR_NOTFOUND;
+    else {
+        int waits = s->state == DBGUARD_WAITING;
+
+        *held = vacate(shared, ticket.slot, now);
+        second = dbguard_board_second(shared, now);
+        if (*held >= 0) {
+            shared->counters.released++;
+            shared->counters.hold_us += (uint64_t)*held;
+            second->released++;
+            second->hold_us += (uint64_t)*held;
+            /* The last sixteen or so count. */
+            shared->hold += (*held - shared->hold) / 16;
+        }
+        else if (waits) {
+            shared->counters.aborted++;
+            second->aborted++;
+        }
+    }
+    finish(board, now);
+    return rv;
+}
+
+static int owned_by(const dbguard_slot_t *s, int32_t pid)
+{
+    return s->state != DBGUARD_FREE && s->visitor.pid == pid;
+}
+
+static int owns_any(const dbguard_shared_t *shared, int32_t pid)
+{
+    uint32_t i;
+
+    for (i = 0; i < shared->nslots; i++)
+        if (owned_by(&shared->slots[i], pid))
+            return 1;
+    return 0;
+}
+
+apr_status_t dbguard_admission_reap(dbguard_board_t *board, int32_t pid,
+                                    int64_t now, uint32_t *taken)
+{
+    dbguard_shared_t *shared = board->shared;
+    apr_status_t rv;
+    uint32_t i;
+
+    *taken = 0;
+    /* Most processes end with nothing. A dead one's slots can be looked at
+     * without the lock: nobody takes or frees them any more. */
+    if (!owns_any(shared, pid))
+        return APR_SUCCESS;
+    rv = dbguard_board_lock(board);
+    if (rv != APR_SUCCESS)
+        return rv;
+
+    for (i = 0; i < shared->nslots; i++) {
+        if (owned_by(&shared->slots[i], pid)) {
+            vacate(shared, i, now);
+            ++*taken;
+        }
+    }
+    shared->counters.reaped += *taken;
+    finish(board, now);
+    return APR_SUCCESS;
+}
+
+apr_status_t dbguard_admission_configure(dbguard_board_t *board,
+                                         const dbguard_limits_t *limits,
+                                         int64_t now)
+{
+    apr_status_t rv = dbguard_board_lock(board);
+
+    if (rv == APR_SUCCESS) {
+        board->shared->limits = *limits;
+        finish(board, now);
+    }
+    return rv;
+}
+
+sem_t *dbguard_admission_wake(dbguard_board_t *board, dbguard_ticket_t ticket)
+{
+    return &board->shared->slots[ticket.slot].wake;
+}

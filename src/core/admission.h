@@ -1,0 +1,87 @@
+#ifndef DBGUARD_ADMISSION_H
+#define DBGUARD_ADMISSION_H
+
+/* Admission in three verbs: enter, poll while it waits, leave.
+ *
+ *                 enter                    leave
+ *     (nobody) --+------> HELD -----------------------> (nobody)
+ *                |          ^                               ^
+ *                |          | somebody's token,             |
+ *                |          | handed over                   |
+ *                +------> WAITING ------> EXPELLED ---------+
+ *                |            patience ended    poll or leave
+ *                +------> refused
+ *
+ * Invariants
+ *   - Tokens out never exceed the budget that was in force when the last of
+ *     them was given. When the budget shrinks below what is out, nothing is
+ *     given until enough came back. (DryRun gives what On would not, and says
+ *     so; it counts, it does not limit.)
+ *   - A token comes back exactly once: a ticket names one occupancy of a slot,
+ *     and leaving with a ticket that is no longer in force changes nothing.
+ *   - No token is idle while somebody waits who may have it: every call ends
+ *     by giving what is free to the waiting, in the policy's order, and nobody
+ *     who comes later takes it from under them.
+ *   - A token is never given to one whose patience has ended.
+ *
+ * Every call takes the lock once, for well under a microsecond, and neither
+ * allocates, logs nor calls the system inside it. `now`: see board.h. */
+
+#include "board.h"
+#include "policy.h"
+
+typedef struct dbguard_ticket_t {
+    uint64_t serial; /* 0: no ticket */
+    uint32_t slot;
+} dbguard_ticket_t;
+
+typedef enum dbguard_outcome_t {
+    DBGUARD_ADMITTED, /* the ticket holds a token */
+    DBGUARD_WAIT,     /* the ticket waits: sleep on its semaphore, then poll */
+    DBGUARD_REFUSED   /* there is no ticket (any more) */
+} dbguard_outcome_t;
+
+typedef struct dbguard_decision_t {
+    dbguard_outcome_t outcome;
+    dbguard_reason_t reason; /* when refused */
+    /* What On would have decided; differs from outcome in DryRun only. */
+    dbguard_outcome_t would;
+    dbguard_ticket_t ticket;
+    int64_t waited;      /* microseconds in the queue so far */
+    int64_t deadline;    /* when waiting: the end of its patience */
+    int64_t retry_after; /* when refused: whole seconds, in microseconds */
+} dbguard_decision_t;
+
+/* A request asks for a token. The visitor is copied. */
+void dbguard_admission_enter(dbguard_board_t *board,
+                             const dbguard_visitor_t *visitor, int64_t now,
+                             dbguard_decision_t *decision);
+
+/* How does it stand with a ticket that waits? To be called whenever its
+ * semaphore was posted, at its deadline, and every quarter of a second besides:
+ * a post is lost when its sender dies, and room may come from elsewhere. */
+void dbguard_admission_poll(dbguard_board_t *board, dbguard_ticket_t ticket,
+                            int64_t now, dbguard_decision_t *decision);
+
+/* The request has ended, or does not want to wait any longer. Whatever the
+ * ticket stands for is given back, the first time: APR_SUCCESS, and *held is
+ * the time its token was out, or -1 when it had none. After that, APR_NOTFOUND.
+ * Other errors are those of dbguard_board_lock, and nothing was given back. */
+apr_status_t dbguard_admission_leave(dbguard_board_t *board,
+                                     dbguard_ticket_t ticket, int64_t now,
+                                     int64_t *held);
+
+/* Give back all that process pid had: it is gone. *taken is the number of
+ * slots. Errors are those of dbguard_board_lock. */
+apr_status_t dbguard_admission_reap(dbguard_board_t *board, int32_t pid,
+                                    int64_t now, uint32_t *taken);
+
+/* Put new limits in force; whoever has room through them is given a token. */
+apr_status_t dbguard_admission_configure(dbguard_board_t *board,
+                                         const dbguard_limits_t *limits,
+                                         int64_t now);
+
+/* What a waiter sleeps on. */
+sem_t *dbguard_admission_wake(dbguard_board_t *board, dbguard_ticket_t ticket);
+
+#endif

@@ -1,0 +1,249 @@
+/* The scoreboard's memory: making, checking, locking, repairing, and its two
+ * lists. The invariants are in board.h; this file's part is that they hold
+ * whatever instruction a process dies at:
+ *   - a slot's state is stored after everything that state speaks of;
+ *   - lists and sums may be torn, and are rebuilt by whoever locks next. */
+
+#include <errno.h>
+#include <string.h>
+
+#include "board.h"
+
+#define SECOND 1000000
+
+uint64_t dbguard_board_size(uint32_t nslots)
+{
+    return sizeof(dbguard_shared_t) + (uint64_t)nslots * sizeof(dbguard_slot_t);
+}
+
+static apr_status_t lock_create(pthread_mutex_t *lock)
+{
+    pthread_mutexattr_t attr;
+    int rv = pthread_mutexattr_init(&attr);
+
+    if (rv == 0) {
+        rv = pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
+        if (rv == 0)
+            rv = pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
+        /* prefork's SIGTERM handler runs pool cleanups, ours among them, on
+         * top of whatever it interrupted: a second lock by the same thread has
+         * to fail, not to hang. */
+        if (rv == 0)
+            rv = pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
+        if (rv == 0)
+            rv = pthread_mutex_init(lock, &attr);
+        pthread_mutexattr_destroy(&attr);
+    }
+    return rv;
+}
+
+apr_status_t dbguard_board_create(dbguard_shared_t *shared, uint64_t size,
+                                  uint32_t nslots, pid_t parent, uint64_t seed,
+                                  int64_t now, int64_t wall)
+{
+    apr_status_t rv;
+    uint32_t i;
+
+    if (nslots == 0 || nslots > DBGUARD_SLOTS_MAX
+        || size < dbguard_board_size(nslots))
+        return APR_EINVAL;
+
+    memcpy(shared->prefix.magic, DBGUARD_MAGIC, sizeof(shared->prefix.magic));
+    shared->prefix.pid = (uint32_t)parent;
+    shared->prefix.size = dbguard_board_size(nslots);
+    shared->created = now;
+    shared->created_wall = wall;
+    shared->nslots = nslots;
+    shared->random = seed | 1;
+    shared->hold = SECOND / 2;
+    shared->limits.budget = 1;
+    rv = lock_create(&shared->lock);
+    if (rv != APR_SUCCESS)
+        return rv;
+    for (i = 0; i < nslots; i++)
+        if (sem_init(&shared->slots[i].wake, 1, 0) != 0)
+            return errno;
+    dbguard_board_rebuild(shared);
+    atomic_thread_fence(memory_order_release);
+    shared->prefix.layout = DBGUARD_LAYOUT;
+    return APR_SUCCESS;
+}
+
+dbguard_kind_t dbguard_board_kind(const void *base, uint64_t size)
+{
+    const dbguard_shared_t *shared = base;
+
+    if (size < sizeof(dbguard_prefix_t)
+        || memcmp(shared->prefix.magic, DBGUARD_MAGIC,
+                  sizeof(shared->prefix.magic)) != 0)
+        return DBGUARD_NOT_A_BOARD;
+    if (shared->prefix.layout != DBGUARD_LAYOUT || shared->prefix.size != size
+        || size < sizeof(dbguard_shared_t)
+        || dbguard_board_size(shared->nslots) != size)
+        return DBGUARD_OTHER_LAYOUT;
+    return DBGUARD_SAME_LAYOUT;
+}
+
+void dbguard_board_push_free(dbguard_shared_t *shared, uint32_t slot)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+
+    atomic_store_explicit(&s->state, DBGUARD_FREE, memory_order_release);
+    s->prev = DBGUARD_NONE;
+    s->next = shared->free_head;
+    shared->free_head = slot;
+}
+
+uint32_t dbguard_board_pop_free(dbguard_shared_t *shared)
+{
+    uint32_t slot = shared->free_head;
+
+    if (slot != DBGUARD_NONE)
+        shared->free_head = shared->slots[slot].next;
+    return slot;
+}
+
+/* Behind the last waiter with a smaller serial: at the tail in all cases but
+ * a rebuild, which meets the slots in the order of their indexes. */
+void dbguard_board_enqueue(dbguard_shared_t *shared, uint32_t slot)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+    uint32_t prev = shared->queue_tail;
+
+    while (prev != DBGUARD_NONE && shared->slots[prev].serial > s->serial)
+        prev = shared->slots[prev].prev;
+
+    s->prev = prev;
+    if (prev == DBGUARD_NONE) {
+        s->next = shared->queue_head;
+        shared->queue_head = slot;
+    }
+    else {
+        s->next = shared->slots[prev].next;
+        shared->slots[prev].next = slot;
+    }
+    if (s->next == DBGUARD_NONE)
+        shared->queue_tail = slot;
+    else
+        shared->slots[s->next].prev = slot;
+    shared->prefix.waiting++;
+}
+
+void dbguard_board_unqueue(dbguard_shared_t *shared, uint32_t slot)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+
+    if (s->prev == DBGUARD_NONE)
+        shared->queue_head = s->next;
+    else
+        shared->slots[s->prev].next = s->next;
+    if (s->next == DBGUARD_NONE)
+        shared->queue_tail = s->prev;
+    else
+        shared->slots[s->next].prev = s->prev;
+    s->prev = s->next = DBGUARD_NONE;
+    shared->prefix.waiting--;
+}
+
+void dbguard_board_rebuild(dbguard_shared_t *shared)
+{
+    uint32_t held = 0;
+    uint32_t i;
+
+    shared->free_head = DBGUARD_NONE;
+    shared->queue_head = shared->queue_tail = DBGUARD_NONE;
+    shared->prefix.waiting = 0;
+    for (i = shared->nslots; i-- > 0;) {
+        dbguard_slot_t *s = &shared->slots[i];
+
+        /* A serial is given before its slot says so. */
+        if (s->serial > shared->serial)
+            shared->serial = s->serial;
+        switch ((dbguard_state_t)s->state) {
+        case DBGUARD_WAITING:
+            dbguard_board_enqueue(shared, i);
+            break;
+        case DBGUARD_HELD:
+            held++;
+            break;
+        case DBGUARD_EXPELLED:
+            break;
+        default:
+            dbguard_board_push_free(shared, i);
+        }
+    }
+    shared->prefix.held = held;
+}
+
+static int is(const dbguard_shared_t *shared, uint32_t slot,
+              dbguard_state_t state)
+{
+    return slot == DBGUARD_NONE
+           || (slot < shared->nslots && shared->slots[slot].state == state);
+}
+
+/* Cheap enough for every lock: the ends of both lists are what they claim. */
+static int sound(const dbguard_shared_t *shared)
+{
+    return is(shared, shared->free_head, DBGUARD_FREE)
+           && is(shared, shared->queue_head, DBGUARD_WAITING)
+           && is(shared, shared->queue_tail, DBGUARD_WAITING)
+           && (shared->queue_head == DBGUARD_NONE)
+                  == (shared->prefix.waiting == 0)
+           && shared->prefix.held <= shared->nslots;
+}
+
+apr_status_t dbguard_board_lock(dbguard_board_t *board)
+{
+    dbguard_shared_t *shared = board->shared;
+    int rv = pthread_mutex_lock(&shared->lock);
+
+    if (rv != 0 && rv != EOWNERDEAD)
+        return rv;
+
+    /* Odd from here on. It already is when the last holder died. */
+    atomic_store_explicit(&shared->seq, shared->seq | 1, memory_order_relaxed);
+    atomic_thread_fence(memory_order_release);
+
+    if (rv == EOWNERDEAD || !sound(shared)) {
+        dbguard_board_rebuild(shared);
+        shared->counters.repairs++;
+        /* Only now: whoever dies in the rebuild leaves it to the next one. */
+        if (rv == EOWNERDEAD)
+            pthread_mutex_consistent(&shared->lock);
+    }
+    return APR_SUCCESS;
+}
+
+void dbguard_board_unlock(dbguard_board_t *board)
+{
+    dbguard_shared_t *shared = board->shared;
+
+    atomic_store_explicit(&shared->seq, shared->seq + 1, memory_order_release);
+    pthread_mutex_unlock(&shared->lock);
+}
+
+dbguard_second_t *dbguard_board_second(dbguard_shared_t *shared, int64_t now)
+{
+    int64_t second = now / SECOND;
+    dbguard_second_t *s = &shared->seconds[second % DBGUARD_SECONDS];
+
+    if (s->second != second) {
+        memset(s, 0, sizeof(*s));
+        s->second = second;
+        s->held_max = s->held_last = shared->prefix.held;
+        s->waiting_max = shared->prefix.waiting;
+    }
+    return s;
+}
+
+const char *dbguard_reason_name(dbguard_reason_t reason)
+{
+    static const char *const names[] = {
+#define REASON(symbol, name, help) name,
+#include "reasons.def"
+#undef REASON
+    };
+
+    return reason < DBGUARD_REASONS ? names[reason] : "unknown";
+}

@@ -1,0 +1,221 @@
+#ifndef DBGUARD_BOARD_H
+#define DBGUARD_BOARD_H
+
+/* The scoreboard: what lies in shared memory, who may touch it, and how it is
+ * made, checked and repaired.
+ *
+ *     +--------+----------------------+---------+--------------------------+
+ *     | prefix | header and board     | seconds | slots[0 .. nslots - 1]   |
+ *     +--------+----------------------+---------+--------------------------+
+ *
+ * Invariants
+ *   - Everything between begin and finish (admission.c) happens under `lock`,
+ *     a robust, process-shared mutex. Nothing else writes the board, except
+ *     that a slot's semaphore is posted after the lock is gone.
+ *   - Slots are the truth. A request has exactly one slot while it waits or
+ *     holds, and a slot's `state` is stored last, so that whoever dies at any
+ *     instruction leaves every slot in a state that is one of the four.
+ *   - `held`, `waiting` and the lists are derived from the slots and are
+ *     rebuilt from them when a holder of the lock died or a check fails.
+ *   - Only indexes, never pointers: every process maps the segment where it
+ *     likes.
+ *   - Readers (status pages, dbguardctl with a read-only mapping) take no
+ *     lock: `seq` is odd while somebody writes, and a copy is good when `seq`
+ *     was even and the same before and after.
+ *
+ * Times are microseconds of a clock that only the caller knows and that is the
+ * same for all processes (CLOCK_MONOTONIC in httpd, a plain variable in the
+ * tests). Durations are microseconds too. */
+
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "apr_errno.h"
+
+#define DBGUARD_MAGIC "DBGUARD"
+
+/* Raised with every change of what lies behind the prefix. A check builds a
+ * second module with another number to rehearse an upgrade. */
+#ifndef DBGUARD_LAYOUT
+#define DBGUARD_LAYOUT 1
+#endif
+
+#define DBGUARD_NONE UINT32_MAX  /* no slot */
+#define DBGUARD_SECONDS 3600     /* length of the flight recorder */
+#define DBGUARD_CLIENT_MAX 48    /* bytes with NUL; an IPv6 address fits */
+#define DBGUARD_ENDPOINT_MAX 112 /* bytes with NUL; longer ones are cut */
+#define DBGUARD_SETTINGS 16
+#define DBGUARD_SLOTS_MAX 1000000
+
+/* The first bytes of every layout there will ever be: enough for a newer or
+ * older build to know the segment and to count what its holders hold. */
+typedef struct dbguard_prefix_t {
+    char magic[8];             /* DBGUARD_MAGIC */
+    uint32_t layout;           /* DBGUARD_LAYOUT of the build that made it;
+                                  0 while it is being made */
+    uint32_t pid;              /* the httpd parent that owns it */
+    uint64_t size;             /* bytes of the whole segment */
+    _Atomic uint32_t held;     /* tokens out now */
+    _Atomic uint32_t waiting;  /* requests in the queue now */
+} dbguard_prefix_t;
+
+typedef enum dbguard_state_t {
+    DBGUARD_FREE = 0, /* on the free list */
+    DBGUARD_WAITING,  /* in the queue, no token */
+    DBGUARD_HELD,     /* has a token */
+    DBGUARD_EXPELLED  /* out of the queue with `reason`; its owner has yet to
+                         notice, and frees it */
+} dbguard_state_t;
+
+typedef enum dbguard_reason_t {
+#define REASON(symbol, name, help) DBGUARD_REASON_##symbol,
+#include "reasons.def"
+#undef REASON
+    DBGUARD_REASONS
+} dbguard_reason_t;
+
+/* Who came, for the operator's eyes. Filled in by the caller of enter. */
+typedef struct dbguard_visitor_t {
+    int32_t pid;                     /* process that runs the request, > 0 */
+    char client[DBGUARD_CLIENT_MAX]; /* address, as text */
+    char endpoint[DBGUARD_ENDPOINT_MAX];
+} dbguard_visitor_t;
+
+typedef struct dbguard_slot_t {
+    _Atomic uint32_t state;  /* dbguard_state_t; the commit point */
+    uint32_t reason;         /* dbguard_reason_t of an EXPELLED one */
+    uint64_t serial;         /* of this occupancy; never the same twice */
+    uint32_t prev, next;     /* neighbours in the queue or the free list */
+    int64_t since;           /* when it came */
+    int64_t granted;         /* when it was given its token */
+    int64_t deadline;        /* a waiting one's end of patience */
+    sem_t wake;              /* posted when `state` changed under a waiter. A
+                                post too many is harmless, so is one too few:
+                                waiters also look at the clock */
+    dbguard_visitor_t visitor;
+} dbguard_slot_t;
+
+typedef struct dbguard_counters_t {
+#define COUNTER(field, name, help) uint64_t field;
+#include "counters.def"
+#undef COUNTER
+} dbguard_counters_t;
+
+/* One second of the flight recorder. An entry is only valid for the second it
+ * names; it is rolled by the first event of a later one. */
+typedef struct dbguard_second_t {
+    int64_t second; /* now / 1,000,000; 0 = never used */
+    uint32_t admitted, refused, aborted, released;
+    uint32_t held_max, waiting_max;
+    uint32_t held_last; /* tokens out after the last event of the second */
+    uint64_t hold_us;   /* sum of the holds that ended in it */
+} dbguard_second_t;
+
+/* What the admission obeys. */
+typedef struct dbguard_limits_t {
+    uint32_t budget;       /* tokens, >= 1 */
+    uint32_t queue;        /* waiting places, >= 0 */
+    uint32_t dryrun;       /* decide and record, refuse nobody */
+    int64_t patience;      /* longest wait; 0 = from the mean hold */
+    int64_t retry_min;     /* Retry-After, whole seconds in microseconds */
+    int64_t retry_max;     /* >= retry_min */
+} dbguard_limits_t;
+
+/* One line of the effective configuration, as text. It is also where a reload
+ * with a bad value finds the last good one. */
+typedef struct dbguard_setting_t {
+    char name[32];
+    char value[160];  /* as it would be written in a configuration file */
+    char note[120];   /* what it comes to, where that is not the same */
+    char source[200]; /* "default", or file:line */
+    uint32_t valid;   /* 0: what the configuration said was refused */
+} dbguard_setting_t;
+
+typedef struct dbguard_shared_t {
+    dbguard_prefix_t prefix;
+
+    int64_t created_wall; /* wall clock at the cold start, for people */
+    int64_t created;      /* the same instant on the board's own clock */
+    uint32_t generation;  /* of the httpd configuration in force */
+    uint32_t nslots;
+    uint32_t elder;       /* holders of a segment with another layout, left
+                             behind by an upgrade, are still to be counted */
+    uint32_t nsettings;
+    dbguard_setting_t settings[DBGUARD_SETTINGS];
+    dbguard_limits_t limits;
+
+    pthread_mutex_t lock;
+    _Atomic uint32_t seq;
+    uint32_t free_head;
+    uint32_t queue_head, queue_tail; /* in order of serial */
+    uint32_t held_peak;
+    uint64_t serial; /* the last one given */
+    uint64_t random; /* state of the jitter's generator, never 0 */
+    int64_t hold;    /* moving mean of the holds: microseconds */
+    _Atomic int64_t swept; /* when dead processes were last looked for */
+    _Atomic int64_t warned; /* when the log last spoke of refusals */
+    _Atomic uint64_t warned_total; /* and how many there had been by then */
+    dbguard_counters_t counters;
+    dbguard_second_t seconds[DBGUARD_SECONDS];
+
+    dbguard_slot_t slots[];
+} dbguard_shared_t;
+
+struct dbguard_policy_t;
+
+/* A process's own handle on a board. */
+typedef struct dbguard_board_t {
+    dbguard_shared_t *shared;
+    const struct dbguard_policy_t *policy;
+    const dbguard_prefix_t *elder; /* see dbguard_shared_t.elder, or NULL */
+} dbguard_board_t;
+
+/* Bytes that a segment for nslots requests needs. */
+uint64_t dbguard_board_size(uint32_t nslots);
+
+/* Make a board in `size` zeroed bytes at shared: all slots free, nothing out.
+ * `seed` starts the jitter; `wall` is the time of day that belongs to now.
+ * APR_EINVAL when nslots is 0, above DBGUARD_SLOTS_MAX or does not fit size;
+ * else what the system says when it cannot make a robust process-shared lock.
+ * The layout is stored last: until then nobody reads what lies behind it. */
+apr_status_t dbguard_board_create(dbguard_shared_t *shared, uint64_t size,
+                                  uint32_t nslots, pid_t parent, uint64_t seed,
+                                  int64_t now, int64_t wall);
+
+/* What lies at base, `size` bytes of it mapped? */
+typedef enum dbguard_kind_t {
+    DBGUARD_NOT_A_BOARD,
+    DBGUARD_OTHER_LAYOUT, /* of another build; its prefix may be read */
+    DBGUARD_SAME_LAYOUT
+} dbguard_kind_t;
+
+dbguard_kind_t dbguard_board_kind(const void *base, uint64_t size);
+
+/* Take the lock; the board is sound when it returns. When the last holder
+ * died in the middle, or a check of the free list and the queue fails, it has
+ * been rebuilt from the slots. Anything but APR_SUCCESS means that the lock is
+ * not held: EDEADLK when a signal handler interrupted this very thread inside
+ * the lock, which the caller must treat as "somebody else will clean up". */
+apr_status_t dbguard_board_lock(dbguard_board_t *board);
+void dbguard_board_unlock(dbguard_board_t *board);
+
+/* Derive everything that is derived. Under the lock only. */
+void dbguard_board_rebuild(dbguard_shared_t *shared);
+
+/* Lists, under the lock only. */
+uint32_t dbguard_board_pop_free(dbguard_shared_t *shared);
+void dbguard_board_push_free(dbguard_shared_t *shared, uint32_t slot);
+void dbguard_board_enqueue(dbguard_shared_t *shared, uint32_t slot);
+void dbguard_board_unqueue(dbguard_shared_t *shared, uint32_t slot);
+
+/* The entry of the flight recorder for now, rolled if need be. */
+dbguard_second_t *dbguard_board_second(dbguard_shared_t *shared, int64_t now);
+
+/* The name of a reason: one word of [a-z]. */
+const char *dbguard_reason_name(dbguard_reason_t reason);
+
+
+#endif

@@ -1,0 +1,147 @@
+/* dbguardctl: what the guard is doing, for whoever is on the console.
+ *
+ * It reads the scoreboard itself, through a read-only mapping and without the
+ * lock: it can neither disturb the server nor be held up by it, and answers
+ * while every worker is stuck.
+ *
+ * Exit: 0 all is well, 1 the scoreboard cannot be read, 2 wrong usage, 3 its
+ * server is not running (any more). */
+
+#include <errno.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "apr_file_io.h"
+#include "apr_general.h"
+#include "apr_mmap.h"
+#include "apr_pools.h"
+
+#include "clock.h"
+#include "snapshot.h"
+#include "view.h"
+
+enum { EXIT_UNREADABLE = 1, EXIT_USAGE = 2, EXIT_GONE = 3 };
+
+static int usage(FILE *out, int code)
+{
+    fprintf(out,
+            "usage: dbguardctl [-f SCOREBOARD] status\n"
+            "       dbguardctl -h | -V\n\n"
+            "  status         tokens, queue, refusals, and who holds what\n"
+            "  -f SCOREBOARD  file named by DBGuardScoreboard (default:\n"
+            "                 " DBGUARD_SCOREBOARD ")\n"
+            "  -h, -V         this text; the version\n");
+    return code;
+}
+
+static void emit(void *out, const char *format, va_list args)
+{
+    vfprintf(out, format, args);
+}
+
+static int fail(const char *file, const char *what, apr_status_t rv)
+{
+    char why[120] = "";
+
+    if (rv != APR_SUCCESS)
+        apr_strerror(rv, why, sizeof(why));
+    fprintf(stderr, "dbguardctl: %s: %s%s%s\n", file, what, rv ? ": " : "",
+            why);
+    return EXIT_UNREADABLE;
+}
+
+/* Map the scoreboard; 0, or an exit code. */
+static int map(apr_pool_t *p, const char *file,
+               const dbguard_shared_t **shared)
+{
+    apr_finfo_t info;
+    apr_file_t *f;
+    apr_mmap_t *m;
+    apr_status_t rv = apr_file_open(&f, file, APR_FOPEN_READ, APR_OS_DEFAULT,
+                                    p);
+
+    if (APR_STATUS_IS_ENOENT(rv))
+        return fail(file, "no scoreboard there: is the server running, with "
+                          "DBGuardEngine On, and is this its DBGuardScoreboard "
+                          "(see -f)?", 0);
+    if (rv == APR_SUCCESS)
+        rv = apr_file_info_get(&info, APR_FINFO_SIZE, f);
+    if (rv == APR_SUCCESS && info.size == 0)
+        return fail(file, "is empty: the server is just being started", 0);
+    if (rv == APR_SUCCESS)
+        rv = apr_mmap_create(&m, f, 0, (apr_size_t)info.size, APR_MMAP_READ,
+                             p);
+    if (rv != APR_SUCCESS)
+        return fail(file, "cannot be read", rv);
+    *shared = m->mm;
+    switch (dbguard_board_kind(m->mm, (uint64_t)info.size)) {
+    case DBGUARD_NOT_A_BOARD:
+        return fail(file, "is not a scoreboard of mod_dbguard", 0);
+    case DBGUARD_OTHER_LAYOUT:
+        return fail(file, "was made by another version of mod_dbguard; use the "
+                          "dbguardctl that came with it", 0);
+    case DBGUARD_SAME_LAYOUT:
+        break;
+    }
+    return 0;
+}
+
+static int status(apr_pool_t *p, const char *file)
+{
+    const dbguard_view_t view = {emit, stdout};
+    const dbguard_shared_t *shared = NULL;
+    dbguard_snapshot_t *snapshot;
+    int code = map(p, file, &shared);
+
+    if (code != 0)
+        return code;
+    snapshot = malloc(dbguard_snapshot_size(shared));
+    if (snapshot == NULL)
+        return fail(file, "is too large for the memory there is", ENOMEM);
+    dbguard_snapshot_take(snapshot, shared, dbguard_clock_now());
+    if (kill((pid_t)snapshot->parent, 0) != 0 && errno == ESRCH) {
+        printf("httpd %u, which this scoreboard belonged to, is not running; "
+               "these are its last figures\n\n", snapshot->parent);
+        code = EXIT_GONE;
+    }
+    dbguard_view_text(&view, snapshot);
+    free(snapshot);
+    if (fflush(stdout) != 0)
+        return fail("standard output", "cannot be written", errno);
+    return code;
+}
+
+int main(int argc, char **argv)
+{
+    const char *file = DBGUARD_SCOREBOARD;
+    apr_pool_t *pool;
+    int option, code;
+
+    while ((option = getopt(argc, argv, "f:hV")) != -1) {
+        switch (option) {
+        case 'f':
+            file = optarg;
+            break;
+        case 'h':
+            return usage(stdout, 0);
+        case 'V':
+            puts("dbguardctl " DBGUARD_VERSION);
+            return 0;
+        default:
+            return usage(stderr, EXIT_USAGE);
+        }
+    }
+    if (argc - optind != 1 || strcmp(argv[optind], "status") != 0)
+        return usage(stderr, EXIT_USAGE);
+
+    apr_initialize();
+    apr_pool_create(&pool, NULL);
+    code = status(pool, file);
+    apr_pool_destroy(pool);
+    apr_terminate();
+    return code;
+}

@@ -1,0 +1,439 @@
+/* Directives: reading, merging, and what happens to a bad one.
+ *
+ * Invariants
+ *   - A value is read whole or refused with one sentence that names the
+ *     directive, the value and what is allowed; httpd adds file and line.
+ *   - At a start and in a configtest a refused value stops the server. In a
+ *     reload by signal httpd would end the parent, with all sites on it: there
+ *     the last good value stays in force and the log says so at level crit.
+ *   - Every directive is RAW_ARGS and allowed everywhere as far as httpd
+ *     knows, so that wrong places and wrong numbers of words take this path
+ *     too. */
+
+#include "apr_strings.h"
+
+#include "glue.h"
+#include "derive.h"
+#include "value.h"
+
+#define SECOND 1000000
+
+typedef enum dbguard_type_t {
+    TYPE_ENGINE,
+    TYPE_NUMBER,
+    TYPE_DURATION,
+    TYPE_SECONDS, /* a duration of whole seconds */
+    TYPE_FILE
+} dbguard_type_t;
+
+static const struct {
+    const char *directive;
+    const char *key; /* of key=value, or NULL: the only argument */
+    dbguard_type_t type;
+    int64_t min, max;
+    int may_auto;
+    const char *initial;
+    const char *allowed; /* "is not ..." */
+} specs[DBGUARD_SETS] = {
+    {"DBGuardEngine", NULL, TYPE_ENGINE, 0, 0, 0, "Off",
+     "one of On, Off, DryRun"},
+    {"DBGuardBudget", NULL, TYPE_NUMBER, 1, DBGUARD_BUDGET_MAX, 0, "7",
+     "a whole number from 1 to 100000"},
+    {"DBGuardQueue", "length", TYPE_NUMBER, 0, DBGUARD_SLOTS_MAX, 1, "auto",
+     "a whole number from 0 to 1000000, or auto"},
+    {"DBGuardQueue", "patience", TYPE_DURATION, 1000, 600 * (int64_t)SECOND, 1,
+     "auto", "a duration from 1ms to 10min such as 500ms or 2s, or auto"},
+    {"DBGuardRetryAfter", "min", TYPE_SECONDS, SECOND,
+     3600 * (int64_t)SECOND, 0, "2s", "whole seconds from 1s to 60min"},
+    {"DBGuardRetryAfter", "max", TYPE_SECONDS, SECOND,
+     3600 * (int64_t)SECOND, 0, "10s", "whole seconds from 1s to 60min"},
+    {"DBGuardScoreboard", NULL, TYPE_FILE, 0, 0, 0, "dbguard.scoreboard",
+     "a file name"}
+};
+
+static const char *const engine_words[] = {"Off", "On", "DryRun"};
+
+/* Counted anew with every reading of the configuration. */
+static int guarded;
+
+int dbguard_config_guarded(void)
+{
+    return guarded;
+}
+
+const char *dbguard_set_name(dbguard_set_t set)
+{
+    static const char *const names[DBGUARD_SETS] = {
+        "DBGuardEngine", "DBGuardBudget", "DBGuardQueue length",
+        "DBGuardQueue patience", "DBGuardRetryAfter min",
+        "DBGuardRetryAfter max", "DBGuardScoreboard"
+    };
+
+    return names[set];
+}
+
+const dbguard_server_t *dbguard_server(const server_rec *s)
+{
+    return ap_get_module_config(s->module_config, &dbguard_module);
+}
+
+/* --- reading one value ---------------------------------------------------- */
+
+static int read_engine(const char *text, int64_t *number)
+{
+    int i;
+
+    for (i = 0; i < 3; i++) {
+        if (strcasecmp(text, engine_words[i]) == 0) {
+            *number = i;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static int read_number(dbguard_set_t set, const char *text, int64_t *number)
+{
+    int64_t min = specs[set].min, max = specs[set].max;
+
+    if (specs[set].may_auto && strcasecmp(text, "auto") == 0) {
+        *number = DBGUARD_AUTO;
+        return 1;
+    }
+    switch (specs[set].type) {
+    case TYPE_ENGINE:
+        return read_engine(text, number);
+    case TYPE_NUMBER:
+        return dbguard_value_number(text, min, max, number);
+    case TYPE_DURATION:
+        return dbguard_value_duration(text, min, max, number);
+    case TYPE_SECONDS:
+        return dbguard_value_duration(text, min, max, number)
+               && *number % SECOND == 0;
+    case TYPE_FILE:
+        *number = 0;
+        return *text != '\0' && strstr(text, "${") == NULL;
+    }
+    return 0;
+}
+
+static int set_value(dbguard_value_t *value, dbguard_set_t set,
+                     const char *text, const char *source)
+{
+    if (!read_number(set, text, &value->number))
+        return 0;
+    value->text = specs[set].type == TYPE_ENGINE ? engine_words[value->number]
+                                                 : text;
+    value->source = source;
+    value->valid = 1;
+    return 1;
+}
+
+static const char *where(const cmd_parms *cmd)
+{
+    return apr_psprintf(cmd->pool, "%s:%d", cmd->directive->filename,
+                        cmd->directive->line_num);
+}
+
+/* --- refusing one --------------------------------------------------------- */
+
+static const char *complain(cmd_parms *cmd, const char *what,
+                            const char *value, const char *allowed)
+{
+    const char *hint = "";
+
+    if (strstr(value, "${") != NULL)
+        hint = " (a variable in it is not defined)";
+    else if (strchr(value, '#') != NULL)
+        hint = " (a comment needs a line of its own)";
+    return apr_psprintf(cmd->pool, "DBGUARD0011: %s: '%s' is not %s%s", what,
+                        value, allowed, hint);
+}
+
+/* An error at a start or in a configtest; in a reload, a line in the log, and
+ * NULL: then the caller keeps what was. */
+static const char *stop_or_keep(cmd_parms *cmd, const char *error,
+                                const char *keeps)
+{
+    if (!dbguard_shm_reloading())
+        return error;
+    ap_log_error(APLOG_MARK, APLOG_CRIT, 0, cmd->server,
+                 "DBGUARD0012: %s: %s; a reload cannot stop here, so %s "
+                 "until this line is corrected and the server reloaded",
+                 where(cmd), error, keeps);
+    return NULL;
+}
+
+/* All settings of this directive go back to their last good values. */
+static void keep_last_good(cmd_parms *cmd, dbguard_server_t *server)
+{
+    const char *source = apr_psprintf(
+        cmd->pool, "last good value (%s was refused)", where(cmd));
+    int set;
+
+    for (set = 0; set < DBGUARD_SETS; set++) {
+        const char *text = dbguard_shm_last_good(dbguard_set_name(set));
+
+        if (strcasecmp(specs[set].directive, cmd->cmd->name) != 0)
+            continue;
+        if (text != NULL)
+            set_value(&server->set[set], set, apr_pstrdup(cmd->pool, text),
+                      source);
+        else
+            server->set[set].source = source;
+        server->set[set].valid = 0;
+    }
+}
+
+static const char *refuse_setting(cmd_parms *cmd, dbguard_server_t *server,
+                                  const char *error)
+{
+    error = stop_or_keep(cmd, error, "the last good value stays in force");
+    if (error == NULL)
+        keep_last_good(cmd, server);
+    return error;
+}
+
+/* --- DBGuardEngine, -Budget, -Queue, -RetryAfter, -Scoreboard -------------- */
+
+/* The setting of a directive that key (NULL: none) names, or DBGUARD_SETS. */
+static dbguard_set_t find_set(const char *directive, const char *key)
+{
+    int set;
+
+    for (set = 0; set < DBGUARD_SETS; set++) {
+        const char *k = specs[set].key;
+
+        if (strcasecmp(specs[set].directive, directive) == 0
+            && (k == NULL ? key == NULL
+                          : key != NULL && strcasecmp(k, key) == 0))
+            break;
+    }
+    return set;
+}
+
+static const char *only_argument(cmd_parms *cmd, dbguard_server_t *server,
+                                 const char *args)
+{
+    dbguard_set_t set = find_set(cmd->cmd->name, NULL);
+    const char *rest = args;
+    const char *word = ap_getword_conf(cmd->pool, &rest);
+
+    if (*rest != '\0'
+        || !set_value(&server->set[set], set, word, where(cmd)))
+        return complain(cmd, cmd->cmd->name, *rest ? args : word,
+                        specs[set].allowed);
+    return NULL;
+}
+
+static const char *key_values(cmd_parms *cmd, dbguard_server_t *server,
+                              const char *args)
+{
+    const char *name = cmd->cmd->name;
+    const char *rest = args;
+
+    if (*rest == '\0')
+        return complain(cmd, name, "", cmd->cmd->errmsg);
+    while (*rest != '\0') {
+        const char *word = ap_getword_conf(cmd->pool, &rest);
+        const char *equals = strchr(word, '=');
+        dbguard_set_t set = DBGUARD_SETS;
+
+        if (equals != NULL)
+            set = find_set(name, apr_pstrmemdup(cmd->pool, word,
+                                                equals - word));
+        if (set == DBGUARD_SETS)
+            return complain(cmd, name, word, cmd->cmd->errmsg);
+        if (!set_value(&server->set[set], set, equals + 1, where(cmd)))
+            return complain(cmd, dbguard_set_name(set), equals + 1,
+                            specs[set].allowed);
+    }
+    return NULL;
+}
+
+static const char *setting(cmd_parms *cmd, void *dir, const char *args)
+{
+    dbguard_server_t *server = ap_get_module_config(
+        cmd->server->module_config, &dbguard_module);
+    const char *error = ap_check_cmd_context(cmd, GLOBAL_ONLY);
+
+    (void)dir;
+    if (error != NULL)
+        return stop_or_keep(cmd, apr_pstrcat(cmd->pool, "DBGUARD0011: ", error,
+                                             NULL),
+                            "it is ignored");
+    if (find_set(cmd->cmd->name, NULL) != DBGUARD_SETS)
+        error = only_argument(cmd, server, args);
+    else
+        error = key_values(cmd, server, args);
+    if (error == NULL
+        && server->set[DBGUARD_SET_RETRY_MIN].number
+               > server->set[DBGUARD_SET_RETRY_MAX].number)
+        error = complain(
+            cmd, cmd->cmd->name, args,
+            apr_psprintf(cmd->pool, "a min up to max, which is %s",
+                         server->set[DBGUARD_SET_RETRY_MAX].text));
+    return error ? refuse_setting(cmd, server, error) : NULL;
+}
+
+/* --- DBGuardRefusal -------------------------------------------------------- */
+
+static const char *refusal_word(cmd_parms *cmd, dbguard_server_t *server,
+                                const char *word)
+{
+    const char *error = NULL;
+    const char *value = strchr(word, '=');
+    int64_t status;
+
+    if (value++ == NULL)
+        return complain(cmd, cmd->cmd->name, word, cmd->cmd->errmsg);
+    if (strncasecmp(word, "status=", 7) == 0) {
+        if (!dbguard_value_number(value, 400, 599, &status))
+            return complain(cmd, "DBGuardRefusal status", value,
+                            "a whole number from 400 to 599");
+        server->status = (int)status;
+        server->status_source = where(cmd);
+        return NULL;
+    }
+    if (strncasecmp(word, "html=", 5) == 0) {
+        server->html = dbguard_body_read(cmd->pool, value, &error);
+        server->html_source = where(cmd);
+    }
+    else if (strncasecmp(word, "json=", 5) == 0) {
+        server->json = dbguard_body_read(cmd->pool, value, &error);
+        server->json_source = where(cmd);
+    }
+    else
+        return complain(cmd, cmd->cmd->name, word, cmd->cmd->errmsg);
+    return error ? complain(cmd, cmd->cmd->name, word, error) : NULL;
+}
+
+static const char *set_refusal(cmd_parms *cmd, void *dir, const char *args)
+{
+    dbguard_server_t *server = ap_get_module_config(
+        cmd->server->module_config, &dbguard_module);
+    const char *error = ap_check_cmd_context(cmd, NOT_IN_DIR_LOC_FILE);
+    const char *rest = args;
+
+    (void)dir;
+    if (error != NULL)
+        error = apr_pstrcat(cmd->pool, "DBGUARD0011: ", error, NULL);
+    else if (*rest == '\0')
+        error = complain(cmd, cmd->cmd->name, "", cmd->cmd->errmsg);
+    while (error == NULL && *rest != '\0')
+        error = refusal_word(cmd, server, ap_getword_conf(cmd->pool, &rest));
+    return error ? stop_or_keep(cmd, error,
+                                "the built-in answer takes its place")
+                 : NULL;
+}
+
+/* --- DBGuard ---------------------------------------------------------------- */
+
+static const char *set_guard(cmd_parms *cmd, void *config, const char *args)
+{
+    dbguard_dir_t *dir = config;
+    const char *error = ap_check_cmd_context(cmd, NOT_IN_LIMIT);
+    const char *rest = args;
+    const char *word = ap_getword_conf(cmd->pool, &rest);
+
+    if (error != NULL)
+        error = apr_pstrcat(cmd->pool, "DBGUARD0011: ", error, NULL);
+    else if (*rest == '\0' && strcasecmp(word, "Off") == 0)
+        dir->guard = 0;
+    else if (*rest == '\0' && strcasecmp(word, "On") == 0)
+        dir->guard = 1;
+    else
+        error = complain(cmd, cmd->cmd->name, *rest ? args : word,
+                         "one of On, Off");
+    if (error != NULL) {
+        error = stop_or_keep(cmd, error, "what it applies to is guarded");
+        dir->guard = 1;
+    }
+    guarded += dir->guard;
+    return error;
+}
+
+/* --- the table, and merging -------------------------------------------------- */
+
+#define EVERYWHERE (RSRC_CONF | ACCESS_CONF)
+
+const command_rec dbguard_commands[] = {
+    AP_INIT_RAW_ARGS("DBGuardEngine", setting, NULL, EVERYWHERE,
+                     "one of On, Off, DryRun"),
+    AP_INIT_RAW_ARGS("DBGuard", set_guard, NULL, EVERYWHERE,
+                     "one of On, Off"),
+    AP_INIT_RAW_ARGS("DBGuardBudget", setting, NULL, EVERYWHERE,
+                     "a whole number of tokens"),
+    AP_INIT_RAW_ARGS("DBGuardQueue", setting, NULL, EVERYWHERE,
+                     "length=N|auto or patience=DURATION|auto"),
+    AP_INIT_RAW_ARGS("DBGuardRefusal", set_refusal, NULL, EVERYWHERE,
+                     "html=FILE, json=FILE or status=N"),
+    AP_INIT_RAW_ARGS("DBGuardRetryAfter", setting, NULL, EVERYWHERE,
+                     "min=DURATION or max=DURATION"),
+    AP_INIT_RAW_ARGS("DBGuardScoreboard", setting, NULL, EVERYWHERE,
+                     "a file name"),
+    {NULL}
+};
+
+void *dbguard_server_create(apr_pool_t *p, server_rec *s)
+{
+    dbguard_server_t *server = apr_pcalloc(p, sizeof(*server));
+    int set;
+
+    (void)s;
+    for (set = 0; set < DBGUARD_SETS; set++)
+        set_value(&server->set[set], set, specs[set].initial, "default");
+    return server;
+}
+
+void *dbguard_server_merge(apr_pool_t *p, void *b, void *a)
+{
+    const dbguard_server_t *base = b, *add = a;
+    dbguard_server_t *merged = apr_pmemdup(p, base, sizeof(*base));
+
+    if (add->status) {
+        merged->status = add->status;
+        merged->status_source = add->status_source;
+    }
+    if (add->html) {
+        merged->html = add->html;
+        merged->html_source = add->html_source;
+    }
+    if (add->json) {
+        merged->json = add->json;
+        merged->json_source = add->json_source;
+    }
+    return merged;
+}
+
+void *dbguard_dir_create(apr_pool_t *p, char *unused)
+{
+    dbguard_dir_t *dir = apr_palloc(p, sizeof(*dir));
+
+    (void)unused;
+    dir->guard = -1;
+    return dir;
+}
+
+void *dbguard_dir_merge(apr_pool_t *p, void *b, void *a)
+{
+    const dbguard_dir_t *base = b, *add = a;
+    dbguard_dir_t *dir = apr_palloc(p, sizeof(*dir));
+
+    dir->guard = add->guard >= 0 ? add->guard : base->guard;
+    return dir;
+}
+
+static int forget(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp)
+{
+    (void)pconf;
+    (void)plog;
+    (void)ptemp;
+    guarded = 0;
+    return OK;
+}
+
+void dbguard_config_register(void)
+{
+    ap_hook_pre_config(forget, NULL, NULL, APR_HOOK_MIDDLE);
+}

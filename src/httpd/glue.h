@@ -1,0 +1,143 @@
+#ifndef DBGUARD_GLUE_H
+#define DBGUARD_GLUE_H
+
+/* What the units of src/httpd share. Each unit registers its own hooks; the
+ * front door, mod_dbguard.c, calls them in the order in which the server and a
+ * request meet them.
+ *
+ * A process has one board, dbguard_board(); the core below takes it as an
+ * argument everywhere, so that a second one stays a small change. */
+
+#include "httpd.h"
+#include "http_config.h"
+#include "http_log.h"
+
+#include "admission.h"
+
+extern module AP_MODULE_DECLARE_DATA dbguard_module;
+
+APLOG_USE_MODULE(dbguard);
+
+/* The name of the class of every guarded request. */
+#define DBGUARD_CLASS_DEFAULT "default"
+
+/* --- config.c: directives ------------------------------------------------ */
+
+typedef enum dbguard_engine_t {
+    DBGUARD_ENGINE_OFF,
+    DBGUARD_ENGINE_ON,
+    DBGUARD_ENGINE_DRYRUN
+} dbguard_engine_t;
+
+/* The settings of the whole server, in the order in which they are shown. */
+typedef enum dbguard_set_t {
+    DBGUARD_SET_ENGINE,
+    DBGUARD_SET_BUDGET,
+    DBGUARD_SET_QUEUE_LENGTH,
+    DBGUARD_SET_QUEUE_PATIENCE,
+    DBGUARD_SET_RETRY_MIN,
+    DBGUARD_SET_RETRY_MAX,
+    DBGUARD_SET_SCOREBOARD,
+    DBGUARD_SETS
+} dbguard_set_t;
+
+#define DBGUARD_AUTO (-1)
+
+typedef struct dbguard_value_t {
+    int64_t number;     /* DBGUARD_AUTO for the word auto; microseconds for
+                           durations; a dbguard_engine_t */
+    const char *text;   /* as it would be written */
+    const char *source; /* "default" or file:line */
+    int valid;          /* 0: another one was written and could not be read */
+} dbguard_value_t;
+
+struct dbguard_body_t;
+
+typedef struct dbguard_server_t {
+    dbguard_value_t set[DBGUARD_SETS]; /* main server only */
+    int status;                        /* 0: not set */
+    const struct dbguard_body_t *html; /* NULL: not set */
+    const struct dbguard_body_t *json;
+    const char *html_source, *json_source, *status_source;
+} dbguard_server_t;
+
+typedef struct dbguard_dir_t {
+    int guard; /* 1 On, 0 Off, -1 not set */
+} dbguard_dir_t;
+
+extern const command_rec dbguard_commands[];
+void *dbguard_server_create(apr_pool_t *p, server_rec *s);
+void *dbguard_server_merge(apr_pool_t *p, void *base, void *add);
+void *dbguard_dir_create(apr_pool_t *p, char *dir);
+void *dbguard_dir_merge(apr_pool_t *p, void *base, void *add);
+void dbguard_config_register(void);
+
+const dbguard_server_t *dbguard_server(const server_rec *s);
+/* The name of a setting, as "DBGuardQueue length". */
+const char *dbguard_set_name(dbguard_set_t set);
+/* How many places of the configuration said DBGuard On. */
+int dbguard_config_guarded(void);
+
+/* --- shm.c: the segment -------------------------------------------------- */
+
+/* The board of this process, or NULL while there is none. */
+dbguard_board_t *dbguard_board(void);
+/* Has a configuration been in force in this server before? Then this is a
+ * reload, and an error would end the parent. */
+int dbguard_shm_reloading(void);
+/* The value that a setting had in the configuration before this one, or NULL.
+ * Valid as long as the segment. */
+const char *dbguard_shm_last_good(const char *name);
+/* Make the segment at `file`, or take the one that is there from before a
+ * graceful restart. nslots matters for a new one only. Logs what went wrong. */
+apr_status_t dbguard_shm_open(server_rec *s, const char *file,
+                              uint32_t nslots);
+/* Remember that a configuration is in force. */
+void dbguard_shm_started(void);
+void dbguard_shm_register(void);
+
+/* --- startup.c: the configuration comes into force ----------------------- */
+
+void dbguard_startup_register(void);
+/* On or DryRun in this process? */
+int dbguard_engine_runs(void);
+
+/* --- request.c: the path of a request ------------------------------------ */
+
+/* What became of a request, kept at its root. */
+typedef struct dbguard_record_t {
+    dbguard_ticket_t ticket;
+    int holds;           /* a token is out for it now */
+    int refused;         /* it was answered by the refusal */
+    const char *verdict; /* as in the log */
+    char *endpoint;
+    int64_t waited;      /* microseconds */
+    int64_t held;        /* microseconds, of all tokens that came back; -1
+                            when none has yet */
+} dbguard_record_t;
+
+void dbguard_request_register(void);
+/* The record of the request that r belongs to, or NULL: not guarded. */
+const dbguard_record_t *dbguard_request_record(const request_rec *r);
+
+/* --- refusal.c: the answer that runs nothing ----------------------------- */
+
+typedef struct dbguard_body_t dbguard_body_t;
+
+/* Read a body from a file. NULL and a sentence in *error when that fails. */
+const dbguard_body_t *dbguard_body_read(apr_pool_t *p, const char *file,
+                                        const char **error);
+/* Answer r with the refusal: nothing but this writes to the client. The value
+ * a handler returns. */
+int dbguard_refusal_send(request_rec *r, int64_t retry_after);
+
+/* --- the rest ------------------------------------------------------------ */
+
+void dbguard_logitems_register(void); /* logitems.c: %^DV and its like */
+void dbguard_status_register(void);   /* status.c: server-status */
+void dbguard_reaper_register(void);   /* reaper.c: what the dead left behind */
+/* Look for holders and waiters whose process is gone, unless somebody did so
+ * within the last second. */
+void dbguard_reaper_sweep(void);
+
+#endif

@@ -1,0 +1,375 @@
+/* The path of a request: admission before its handler runs, waiting if need
+ * be, and giving the token back.
+ *
+ * Invariants
+ *   - A request that is not guarded passes one comparison.
+ *   - One token for a root request, whatever it includes, redirects to or
+ *     fails into: the record lies at the root.
+ *   - A token comes back at the first of: EOS passes (PHP's shutdown, which
+ *     closes the database handles, is over by then), the request is logged,
+ *     its pool dies, the parent reaps the process. Leaving twice is harmless.
+ *   - A refusal precedes any handler.
+ *   - A waiter looks every TICK whether its client is still there. */
+
+#include <errno.h>
+#include <poll.h>
+
+#include "apr_portable.h"
+#include "apr_strings.h"
+#include "http_core.h"
+#include "http_protocol.h"
+#include "http_request.h"
+
+#include "clock.h"
+#include "endpoint.h"
+#include "glue.h"
+
+#define SECOND 1000000
+#define TICK (SECOND / 4)
+
+/* The log speaks of refusals as a whole this often, at level warn. */
+#define WARN_EVERY (10 * SECOND)
+
+static ap_filter_rec_t *hold_end;
+static int32_t process;
+
+static request_rec *root_of(request_rec *r)
+{
+    while (r->main != NULL || r->prev != NULL)
+        r = r->main != NULL ? r->main : r->prev;
+    return r;
+}
+
+static dbguard_record_t *record_of(const request_rec *root)
+{
+    return ap_get_module_config(root->request_config, &dbguard_module);
+}
+
+const dbguard_record_t *dbguard_request_record(const request_rec *r)
+{
+    return record_of(root_of((request_rec *)r));
+}
+
+/* --- giving the token back ------------------------------------------------- */
+
+static void give_back(dbguard_record_t *record)
+{
+    dbguard_board_t *board = dbguard_board();
+    int64_t held;
+
+    if (!record->holds)
+        return;
+    record->holds = 0;
+    if (board == NULL
+        || dbguard_admission_leave(board, record->ticket, dbguard_clock_now(),
+                                   &held) != APR_SUCCESS
+        || held < 0)
+        return;
+    record->held = (record->held < 0 ? 0 : record->held) + held;
+}
+
+static apr_status_t pool_dies(void *record)
+{
+    give_back(record);
+    return APR_SUCCESS;
+}
+
+static apr_status_t hold_end_filter(ap_filter_t *f, apr_bucket_brigade *bb)
+{
+    if (!APR_BRIGADE_EMPTY(bb) && APR_BUCKET_IS_EOS(APR_BRIGADE_LAST(bb))) {
+        ap_filter_t *next = f->next;
+
+        give_back(f->ctx);
+        ap_remove_output_filter(f);
+        return ap_pass_brigade(next, bb);
+    }
+    return ap_pass_brigade(f->next, bb);
+}
+
+/* --- what is guarded ------------------------------------------------------- */
+
+/* r->handler is a media type that httpd derived from the file, not a handler
+ * that somebody set. */
+static int is_media_type(const request_rec *r)
+{
+    const char *type = r->content_type;
+    apr_size_t len = type ? strcspn(type, "; \t") : 0;
+
+    return len > 0 && strncmp(r->handler, type, len) == 0
+           && r->handler[len] == '\0';
+}
+
+/* Static files, directory listings and httpd's own pages use no database, and
+ * are what must go on when it is in trouble. Everything else in a guarded
+ * place may use it. */
+static int may_use_database(const request_rec *r)
+{
+    static const char *const own[] = {
+        "default-handler", "server-status", "server-info", "balancer-manager",
+        "ldap-status", "http2-status", "md-status",
+        /* mod_rewrite's way to an internal redirect: what it leads to comes
+         * here again, with a handler of its own. */
+        "redirect-handler", NULL
+    };
+    int i;
+
+    if (r->handler == NULL)
+        return 0;
+    if (is_media_type(r))
+        return strncmp(r->handler, "application/x-httpd-", 20) == 0;
+    for (i = 0; own[i] != NULL; i++)
+        if (strcmp(r->handler, own[i]) == 0)
+            return 0;
+    return 1;
+}
+
+/* --- words for the log ------------------------------------------------------ */
+
+static const char *verdict_of(apr_pool_t *p, const dbguard_decision_t *d)
+{
+    const char *reason = dbguard_reason_name(d->reason);
+
+    if (d->outcome == DBGUARD_REFUSED)
+        return apr_pstrcat(p, "refused(", reason, ")", NULL);
+    if (d->would == DBGUARD_REFUSED)
+        return apr_pstrcat(p, "dryrun(", reason, ")", NULL);
+    if (d->would == DBGUARD_WAIT)
+        return "dryrun(waited)";
+    return d->waited > 0 ? "waited" : "admitted";
+}
+
+static void set_environment(request_rec *r, const dbguard_record_t *record)
+{
+    apr_table_t *env = r->subprocess_env;
+
+    apr_table_setn(env, "DBGUARD_VERDICT", record->verdict);
+    apr_table_setn(env, "DBGUARD_WAIT",
+                   apr_psprintf(r->pool, "%" APR_INT64_T_FMT, record->waited));
+    apr_table_setn(env, "DBGUARD_CLASS", DBGUARD_CLASS_DEFAULT);
+    apr_table_setn(env, "DBGUARD_ENDPOINT", record->endpoint);
+    if (record->held >= 0)
+        apr_table_setn(env, "DBGUARD_HOLD",
+                       apr_psprintf(r->pool, "%" APR_INT64_T_FMT,
+                                    record->held));
+}
+
+/* At most one line every WARN_EVERY from all processes together. */
+static void warn_of_refusals(request_rec *r, const dbguard_board_t *board)
+{
+    dbguard_shared_t *shared = board->shared;
+    int64_t now = dbguard_clock_now();
+    int64_t warned = shared->warned;
+    uint64_t total;
+
+    if (warned != 0 && now - warned < WARN_EVERY)
+        return;
+    if (!atomic_compare_exchange_strong(&shared->warned, &warned, now))
+        return;
+    total = shared->counters.refused;
+    ap_log_rerror(APLOG_MARK, APLOG_WARNING, 0, r,
+                  "DBGUARD0021: the budget of %u is used up: %u requests hold "
+                  "a token, %u wait, %" APR_UINT64_T_FMT " have been refused "
+                  "since the last line like this; see server-status or "
+                  "dbguardctl status for what holds them",
+                  shared->limits.budget, shared->prefix.held,
+                  shared->prefix.waiting,
+                  total - atomic_exchange(&shared->warned_total, total));
+}
+
+static void log_refusal(request_rec *r, const dbguard_record_t *record,
+                        const dbguard_board_t *board)
+{
+    ap_log_rerror(APLOG_MARK, APLOG_INFO, 0, r,
+                  "DBGUARD0020: %s after %" APR_INT64_T_FMT " us: %s",
+                  record->verdict, record->waited, record->endpoint);
+    if (board != NULL)
+        warn_of_refusals(r, board);
+}
+
+/* --- waiting ---------------------------------------------------------------- */
+
+/* Has the client closed its side? A half-closed connection counts: hardly
+ * anybody who has asked a question over HTTP stops listening on purpose, and
+ * everybody who gave up looks like this. */
+static int client_gone(const request_rec *r)
+{
+    conn_rec *c = r->connection;
+    struct pollfd fd = {-1, POLLRDHUP, 0};
+    apr_socket_t *socket;
+
+    if (c->aborted)
+        return 1;
+    socket = ap_get_conn_socket(c->master ? c->master : c);
+    if (socket == NULL || apr_os_sock_get(&fd.fd, socket) != APR_SUCCESS)
+        return 0;
+    return poll(&fd, 1, 0) == 1
+           && (fd.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
+}
+
+static void sleep_until(sem_t *wake, int64_t until)
+{
+    struct timespec t = {until / SECOND, until % SECOND * 1000};
+
+    /* Woken, timed out or interrupted: the caller looks at the board. */
+    sem_clockwait(wake, CLOCK_MONOTONIC, &t);
+}
+
+static void give_up(dbguard_board_t *board, dbguard_decision_t *d,
+                    dbguard_reason_t reason, int64_t now)
+{
+    int64_t held;
+
+    dbguard_admission_leave(board, d->ticket, now, &held);
+    d->outcome = d->would = DBGUARD_REFUSED;
+    d->reason = reason;
+    d->retry_after = board->shared->limits.retry_max;
+}
+
+static void wait_for_token(request_rec *r, dbguard_board_t *board,
+                           dbguard_decision_t *d)
+{
+    sem_t *wake = dbguard_admission_wake(board, d->ticket);
+    int64_t begin = dbguard_clock_now(), now = begin;
+    /* Only a lock that cannot be had keeps a waiter beyond its deadline. */
+    int64_t last = d->deadline + 2 * SECOND;
+
+    while (d->outcome == DBGUARD_WAIT) {
+        int64_t tick = now + TICK;
+
+        sleep_until(wake, tick < d->deadline ? tick : d->deadline);
+        now = dbguard_clock_now();
+        if (client_gone(r))
+            give_up(board, d, DBGUARD_REASON_ABORTED, now);
+        else if (now > last)
+            give_up(board, d, DBGUARD_REASON_BOARD, now);
+        else
+            dbguard_admission_poll(board, d->ticket, now, d);
+        if (now >= tick)
+            dbguard_reaper_sweep();
+    }
+    d->waited = now - begin;
+}
+
+/* --- the hooks --------------------------------------------------------------- */
+
+static dbguard_record_t *record_for(request_rec *root)
+{
+    dbguard_record_t *record = record_of(root);
+    char endpoint[DBGUARD_ENDPOINT_MAX];
+
+    if (record == NULL) {
+        record = apr_pcalloc(root->pool, sizeof(*record));
+        record->held = -1;
+        /* The path that was asked for: not what rewriting made of it. */
+        dbguard_endpoint_fold(root->method, root->parsed_uri.path, endpoint,
+                              sizeof(endpoint));
+        record->endpoint = apr_pstrdup(root->pool, endpoint);
+        ap_set_module_config(root->request_config, &dbguard_module, record);
+        apr_pool_cleanup_register(root->pool, record, pool_dies,
+                                  apr_pool_cleanup_null);
+    }
+    return record;
+}
+
+static void ask(request_rec *r, const request_rec *root,
+                dbguard_record_t *record, dbguard_decision_t *d)
+{
+    dbguard_board_t *board = dbguard_board();
+    dbguard_visitor_t visitor;
+
+    if (board == NULL) {
+        memset(d, 0, sizeof(*d));
+        d->outcome = d->would = DBGUARD_REFUSED;
+        d->reason = DBGUARD_REASON_BOARD;
+        d->retry_after
+            = dbguard_server(r->server)->set[DBGUARD_SET_RETRY_MAX].number;
+        return;
+    }
+    visitor.pid = process;
+    apr_cpystrn(visitor.client, root->useragent_ip, sizeof(visitor.client));
+    apr_cpystrn(visitor.endpoint, record->endpoint, sizeof(visitor.endpoint));
+    dbguard_admission_enter(board, &visitor, dbguard_clock_now(), d);
+    record->ticket = d->ticket;
+    record->holds = d->ticket.serial != 0;
+    if (d->outcome == DBGUARD_WAIT)
+        wait_for_token(r, board, d);
+    record->holds = d->outcome == DBGUARD_ADMITTED && d->ticket.serial != 0;
+}
+
+static int guard(request_rec *r)
+{
+    request_rec *root;
+    dbguard_record_t *record;
+    dbguard_decision_t d;
+
+    if (!dbguard_engine_runs() || !may_use_database(r))
+        return DECLINED;
+
+    root = root_of(r);
+    record = record_for(root);
+    if (record->refused)
+        return HTTP_SERVICE_UNAVAILABLE;
+    if (!record->holds) {
+        ask(r, root, record, &d);
+        record->verdict = verdict_of(root->pool, &d);
+        record->waited += d.waited;
+        set_environment(r, record);
+        if (d.outcome == DBGUARD_REFUSED) {
+            log_refusal(r, record, dbguard_board());
+            record->refused = 1;
+            /* Inside a page that is half written there is no room for
+             * another page. */
+            return r->main != NULL ? HTTP_SERVICE_UNAVAILABLE
+                                   : dbguard_refusal_send(r, d.retry_after);
+        }
+        if (d.would != DBGUARD_ADMITTED)
+            ap_log_rerror(APLOG_MARK, APLOG_INFO, 0, r,
+                          "DBGUARD0023: %s: %s", record->verdict,
+                          record->endpoint);
+    }
+    else if (r->main != NULL)
+        return DECLINED; /* the one that it is part of ends the hold */
+    ap_add_output_filter_handle(hold_end, record, r, r->connection);
+    return DECLINED;
+}
+
+/* First of all handlers: authentication, mod_dir and rewriting are done,
+ * r->handler is final, and nothing has run. */
+static int handler(request_rec *r)
+{
+    const dbguard_dir_t *dir
+        = ap_get_module_config(r->per_dir_config, &dbguard_module);
+
+    return dir->guard == 1 ? guard(r) : DECLINED;
+}
+
+/* Before mod_log_config writes its line: a request that was cut off has no
+ * EOS. */
+static int log_transaction(request_rec *r)
+{
+    dbguard_record_t *record = record_of(root_of(r));
+
+    if (record != NULL) {
+        give_back(record);
+        while (r->next != NULL)
+            r = r->next;
+        set_environment(r, record);
+    }
+    return DECLINED;
+}
+
+static void child_init(apr_pool_t *p, server_rec *s)
+{
+    (void)p;
+    (void)s;
+    process = (int32_t)getpid();
+}
+
+void dbguard_request_register(void)
+{
+    ap_hook_child_init(child_init, NULL, NULL, APR_HOOK_FIRST);
+    ap_hook_handler(handler, NULL, NULL, APR_HOOK_REALLY_FIRST);
+    hold_end = ap_register_output_filter("DBGUARD_HOLD_END", hold_end_filter,
+                                         NULL, AP_FTYPE_RESOURCE);
+    ap_hook_log_transaction(log_transaction, NULL, NULL, APR_HOOK_FIRST);
+}

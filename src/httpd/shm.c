@@ -1,0 +1,294 @@
+/* The segment: one file, mapped by the parent before it forks and so by every
+ * child, and read by dbguardctl.
+ *
+ * Invariants
+ *   - Made at a cold start, and from then on the same one across graceful
+ *     restarts: old children go on counting in it. Its file is deleted when
+ *     the parent ends, by APR's own cleanup: this module may have been
+ *     unloaded by then.
+ *   - The parent holds a lock on the file while it lives. A file that nobody
+ *     has locked was left behind by a server that was killed, and is replaced;
+ *     one that is locked belongs to another server, and is not touched; one
+ *     that is not a scoreboard is not touched either.
+ *   - All its blocks are allocated when it is made. A full disk is an error at
+ *     start, never a SIGBUS later.
+ *   - When a graceful restart brings a build with another layout, a new
+ *     segment takes the place, and what the old one's holders hold is counted
+ *     against the budget until the last of their processes has ended.
+ *
+ * Why not apr_shm: it attaches for writing only, which dbguardctl must not
+ * need, and it does not allocate. */
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "apr_file_io.h"
+#include "apr_general.h"
+#include "apr_mmap.h"
+#include "apr_strings.h"
+#include "ap_mpm.h"
+#include "http_core.h"
+#include "mpm_common.h"
+#include "unixd.h"
+
+#include "glue.h"
+#include "clock.h"
+
+/* Kept by httpd across restarts, when this module's own variables are not. It
+ * may be read by another build than wrote it: append only. */
+typedef struct retained_t {
+    int started;      /* a configuration is, or was, in force */
+    void *base;       /* the segment in use, or NULL */
+    apr_size_t size;
+    const char *file; /* its name, in the process pool */
+    void *elder;      /* one of another layout that may have holders, or NULL */
+    int elder_generation;
+} retained_t;
+
+#define RETAINED_KEY "mod_dbguard"
+
+static dbguard_board_t board;
+
+static retained_t *retained(void)
+{
+    return ap_retained_data_get(RETAINED_KEY);
+}
+
+dbguard_board_t *dbguard_board(void)
+{
+    return board.shared != NULL ? &board : NULL;
+}
+
+int dbguard_shm_reloading(void)
+{
+    const retained_t *r = retained();
+
+    return r != NULL && r->started;
+}
+
+const char *dbguard_shm_last_good(const char *name)
+{
+    const retained_t *r = retained();
+    const dbguard_shared_t *shared = r != NULL ? r->base : NULL;
+    uint32_t i;
+
+    if (shared == NULL
+        || dbguard_board_kind(shared, r->size) != DBGUARD_SAME_LAYOUT)
+        return NULL;
+    for (i = 0; i < shared->nsettings; i++)
+        if (strcmp(shared->settings[i].name, name) == 0)
+            return shared->settings[i].value;
+    return NULL;
+}
+
+/* May what stands at `file` be replaced? Only a scoreboard whose server is
+ * gone may; APR_ENOENT when nothing is there. */
+static apr_status_t clear_stale(server_rec *s, const char *file)
+{
+    apr_pool_t *p = s->process->pool;
+    dbguard_prefix_t prefix;
+    apr_size_t len = sizeof(prefix);
+    apr_finfo_t info;
+    apr_file_t *f;
+    apr_status_t rv = apr_stat(&info, file, APR_FINFO_TYPE | APR_FINFO_SIZE
+                                                | APR_FINFO_LINK, p);
+
+    if (rv != APR_SUCCESS)
+        return rv;
+    if (info.filetype == APR_REG)
+        rv = apr_file_open(&f, file, APR_FOPEN_READ | APR_FOPEN_WRITE,
+                           APR_OS_DEFAULT, p);
+    if (info.filetype != APR_REG || rv != APR_SUCCESS) {
+        ap_log_error(APLOG_MARK, APLOG_EMERG, rv, s,
+                     "DBGUARD0009: DBGuardScoreboard %s cannot be used: "
+                     "something else stands there; name another file", file);
+        return APR_EGENERAL;
+    }
+    /* An empty one is what a kill in the middle of its making leaves. */
+    if (info.size > 0
+        && (apr_file_read_full(f, &prefix, len, NULL) != APR_SUCCESS
+            || memcmp(prefix.magic, DBGUARD_MAGIC, sizeof(prefix.magic))))
+        rv = APR_EGENERAL;
+    if (rv != APR_SUCCESS)
+        ap_log_error(APLOG_MARK, APLOG_EMERG, 0, s,
+                     "DBGUARD0009: DBGuardScoreboard %s cannot be used: the "
+                     "file that is there is not a scoreboard; name another "
+                     "one", file);
+    else if (apr_file_lock(f, APR_FLOCK_EXCLUSIVE | APR_FLOCK_NONBLOCK)) {
+        ap_log_error(APLOG_MARK, APLOG_EMERG, 0, s,
+                     "DBGUARD0008: DBGuardScoreboard %s belongs to another "
+                     "httpd that is running (process %u); give each its own "
+                     "DefaultRuntimeDir or DBGuardScoreboard", file,
+                     info.size > 0 ? prefix.pid : 0);
+        rv = APR_EBUSY;
+    }
+    else {
+        rv = apr_file_remove(file, p);
+        ap_log_error(APLOG_MARK, APLOG_NOTICE, rv, s,
+                     "DBGUARD0006: replaced the scoreboard %s that process %u "
+                     "had left behind; it did not end in an orderly way", file,
+                     info.size > 0 ? prefix.pid : 0);
+    }
+    apr_file_close(f);
+    return rv;
+}
+
+/* Allocate, own and lock the file of a new segment, magic first: a kill from
+ * now on leaves something that the next start knows for its own. */
+static apr_status_t prepare(apr_file_t *f, const char *file, uint64_t size)
+{
+    apr_size_t len = sizeof(DBGUARD_MAGIC);
+    apr_os_file_t fd;
+    apr_status_t rv = apr_file_write_full(f, DBGUARD_MAGIC, len, NULL);
+
+    if (rv == APR_SUCCESS)
+        rv = apr_file_lock(f, APR_FLOCK_EXCLUSIVE | APR_FLOCK_NONBLOCK);
+    if (rv == APR_SUCCESS)
+        rv = apr_os_file_get(&fd, f);
+    if (rv == APR_SUCCESS)
+        rv = posix_fallocate(fd, 0, (off_t)size);
+    if (rv == APR_SUCCESS)
+        rv = apr_file_perms_set(file, APR_FPROT_UREAD | APR_FPROT_UWRITE
+                                          | APR_FPROT_GREAD);
+    /* dbguardctl may be used by the server's own group. */
+    if (rv == APR_SUCCESS && geteuid() == 0
+        && fchown(fd, (uid_t)-1, ap_unixd_config.group_id) != 0)
+        rv = errno;
+    return rv;
+}
+
+static apr_status_t create(server_rec *s, const char *file, uint32_t nslots,
+                           void **base, apr_size_t *size)
+{
+    apr_pool_t *p;
+    apr_file_t *f;
+    apr_mmap_t *map;
+    uint64_t seed;
+    apr_status_t rv;
+
+    *size = (apr_size_t)dbguard_board_size(nslots);
+    apr_pool_create(&p, s->process->pool);
+    rv = apr_file_open(&f, file,
+                       APR_FOPEN_READ | APR_FOPEN_WRITE | APR_FOPEN_CREATE
+                           | APR_FOPEN_EXCL | APR_FOPEN_BINARY
+                           | APR_FOPEN_DELONCLOSE,
+                       APR_FPROT_UREAD | APR_FPROT_UWRITE, p);
+    if (rv == APR_SUCCESS)
+        rv = prepare(f, file, *size);
+    if (rv == APR_SUCCESS)
+        rv = apr_mmap_create(&map, f, 0, *size,
+                             APR_MMAP_READ | APR_MMAP_WRITE, p);
+    if (rv == APR_SUCCESS)
+        rv = apr_generate_random_bytes((unsigned char *)&seed, sizeof(seed));
+    if (rv == APR_SUCCESS) {
+        *base = map->mm;
+        rv = dbguard_board_create(*base, *size, nslots, getpid(), seed,
+                                  dbguard_clock_now(), apr_time_now());
+    }
+    if (rv == APR_SUCCESS)
+        return rv;
+
+    ap_log_error(APLOG_MARK, APLOG_EMERG, rv, s,
+                 "DBGUARD0010: cannot make the scoreboard %s of %" APR_SIZE_T_FMT
+                 " bytes for %u requests; DBGuardScoreboard must name a file "
+                 "in a directory where the server may write, with that much "
+                 "room", file, *size, nslots);
+    apr_pool_destroy(p);
+    return rv;
+}
+
+static retained_t *retain(void)
+{
+    retained_t *r = retained();
+
+    return r != NULL ? r : ap_retained_data_create(RETAINED_KEY, sizeof(*r));
+}
+
+static void use(const retained_t *r)
+{
+    board.shared = r->base;
+    board.policy = &dbguard_policy_fifo;
+    board.elder = r->elder;
+}
+
+/* A graceful restart brought another build. */
+static apr_status_t replace(server_rec *s, retained_t *r, uint32_t nslots)
+{
+    const dbguard_prefix_t *old = r->base;
+    void *base;
+    apr_size_t size;
+    int generation = 0;
+    apr_status_t rv;
+
+    ap_mpm_query(AP_MPMQ_GENERATION, &generation);
+    ap_log_error(APLOG_MARK, APLOG_WARNING, 0, s,
+                 "DBGUARD0007: the scoreboard has layout %u, this build of "
+                 "mod_dbguard has %u: a new one takes its place, and the "
+                 "tokens that are out in the old one (%u) count until their "
+                 "processes have ended", old->layout, DBGUARD_LAYOUT,
+                 old->held);
+    /* The name is needed; the mapping stays. The deletion of that name that
+     * APR still owes for the old file then takes the new one, at the same
+     * moment when it would go anyway. */
+    apr_file_remove(r->file, s->process->pool);
+    rv = create(s, r->file, nslots, &base, &size);
+    if (rv != APR_SUCCESS)
+        return rv;
+    r->elder = r->base;
+    r->elder_generation = generation - 1;
+    r->base = base;
+    r->size = size;
+    ((dbguard_shared_t *)base)->elder = 1;
+    return APR_SUCCESS;
+}
+
+apr_status_t dbguard_shm_open(server_rec *s, const char *file, uint32_t nslots)
+{
+    retained_t *r = retain();
+    apr_status_t rv = APR_SUCCESS;
+
+    if (r->base == NULL) {
+        rv = clear_stale(s, file);
+        if (rv == APR_SUCCESS || APR_STATUS_IS_ENOENT(rv))
+            rv = create(s, file, nslots, &r->base, &r->size);
+        if (rv == APR_SUCCESS)
+            r->file = apr_pstrdup(s->process->pool, file);
+        else
+            r->base = NULL;
+    }
+    else {
+        if (strcmp(r->file, file) != 0)
+            ap_log_error(APLOG_MARK, APLOG_WARNING, 0, s,
+                         "DBGUARD0013: DBGuardScoreboard %s takes effect when "
+                         "the server is stopped and started; until then it is "
+                         "%s", file, r->file);
+        if (dbguard_board_kind(r->base, r->size) != DBGUARD_SAME_LAYOUT)
+            rv = replace(s, r, nslots);
+    }
+    if (rv == APR_SUCCESS)
+        use(r);
+    return rv;
+}
+
+void dbguard_shm_started(void)
+{
+    retain()->started = 1;
+}
+
+/* The last child of a generation is gone: with it the last holder in a segment
+ * of another layout. */
+static void generation_ended(server_rec *s, ap_generation_t generation)
+{
+    retained_t *r = retained();
+
+    (void)s;
+    if (board.shared != NULL && r != NULL && r->elder != NULL
+        && generation == r->elder_generation)
+        board.shared->elder = 0;
+}
+
+void dbguard_shm_register(void)
+{
+    ap_hook_end_generation(generation_ended, NULL, NULL, APR_HOOK_MIDDLE);
+}

@@ -1,0 +1,209 @@
+/* A configuration comes into force: limits are derived, the segment is opened,
+ * and the log says line by line what is in effect and why.
+ *
+ * Invariants
+ *   - Nothing here runs in a configtest or in the first of the two passes of a
+ *     cold start: a live segment is touched only by its own server.
+ *   - The configuration of a reload never ends the server. When it cannot be
+ *     put into force, guarded requests are refused, and the log says so. */
+
+#include "apr_strings.h"
+#include "ap_mpm.h"
+#include "http_core.h"
+
+#include "clock.h"
+#include "glue.h"
+#include "derive.h"
+
+static dbguard_engine_t engine;
+
+int dbguard_engine_runs(void)
+{
+    return engine != DBGUARD_ENGINE_OFF;
+}
+
+static int query(int what)
+{
+    int n = 1;
+
+    return ap_mpm_query(what, &n) == APR_SUCCESS && n > 0 ? n : 1;
+}
+
+static uint32_t max_workers(void)
+{
+    return (uint32_t)query(AP_MPMQ_MAX_DAEMONS)
+           * (uint32_t)query(AP_MPMQ_MAX_THREADS);
+}
+
+/* One record for each request that can run at once, now or after any graceful
+ * restart: ServerLimit and ThreadLimit cannot grow across one. */
+static uint32_t slots_needed(void)
+{
+    uint64_t n = (uint64_t)query(AP_MPMQ_HARD_LIMIT_DAEMONS)
+                 * (uint64_t)query(AP_MPMQ_HARD_LIMIT_THREADS);
+
+    return n < DBGUARD_SLOTS_MAX ? (uint32_t)n : DBGUARD_SLOTS_MAX;
+}
+
+static void derive(const dbguard_server_t *server, dbguard_limits_t *limits)
+{
+    const dbguard_value_t *set = server->set;
+
+    limits->budget = (uint32_t)set[DBGUARD_SET_BUDGET].number;
+    limits->queue = (uint32_t)set[DBGUARD_SET_QUEUE_LENGTH].number;
+    if (set[DBGUARD_SET_QUEUE_LENGTH].number == DBGUARD_AUTO)
+        limits->queue = dbguard_derive_queue(max_workers(), limits->budget);
+    limits->patience = set[DBGUARD_SET_QUEUE_PATIENCE].number;
+    if (limits->patience == DBGUARD_AUTO)
+        limits->patience = 0;
+    limits->dryrun = engine == DBGUARD_ENGINE_DRYRUN;
+    limits->retry_min = set[DBGUARD_SET_RETRY_MIN].number;
+    limits->retry_max = set[DBGUARD_SET_RETRY_MAX].number;
+}
+
+/* What an automatic value comes to. */
+static const char *note(apr_pool_t *p, const dbguard_server_t *server,
+                        dbguard_set_t set, const dbguard_limits_t *limits)
+{
+    int is_auto = server->set[set].number == DBGUARD_AUTO;
+
+    if (set == DBGUARD_SET_QUEUE_LENGTH && is_auto)
+        return apr_psprintf(p, "%u places: MaxRequestWorkers %u - budget %u - "
+                            "max(8, 15 %%) for everything else",
+                            limits->queue, max_workers(), limits->budget);
+    if (set == DBGUARD_SET_QUEUE_PATIENCE && is_auto)
+        return "4 times the mean hold, from 1s to 10s";
+    if (set == DBGUARD_SET_BUDGET
+        && strcmp(server->set[set].source, "default") == 0)
+        return "the least that MariaDB can be set to, 10, less 3 for cron, "
+               "queue workers and people";
+    return "";
+}
+
+static void add_line(dbguard_shared_t *shared, const char *name,
+                     const char *value, const char *note, const char *source,
+                     int valid)
+{
+    dbguard_setting_t *line = &shared->settings[shared->nsettings++];
+
+    apr_cpystrn(line->name, name, sizeof(line->name));
+    apr_cpystrn(line->value, value, sizeof(line->value));
+    apr_cpystrn(line->note, note, sizeof(line->note));
+    apr_cpystrn(line->source, source, sizeof(line->source));
+    line->valid = (uint32_t)valid;
+}
+
+/* Written into the segment, where dbguardctl and the next reload read it. */
+static void publish(server_rec *s, dbguard_shared_t *shared,
+                    const dbguard_limits_t *limits)
+{
+    const dbguard_server_t *server = dbguard_server(s);
+    apr_pool_t *p = s->process->pconf;
+    int set;
+
+    shared->nsettings = 0;
+    for (set = 0; set < DBGUARD_SETS; set++)
+        add_line(shared, dbguard_set_name(set), server->set[set].text,
+                 note(p, server, set, limits), server->set[set].source,
+                 server->set[set].valid);
+    add_line(shared, "DBGuardRefusal status",
+             apr_itoa(p, server->status ? server->status : 503), "",
+             server->status ? server->status_source : "default", 1);
+    add_line(shared, "DBGuardRefusal html", server->html ? "file" : "built-in",
+             "", server->html ? server->html_source : "default", 1);
+    add_line(shared, "DBGuardRefusal json", server->json ? "file" : "built-in",
+             "", server->json ? server->json_source : "default", 1);
+}
+
+static void log_lines(server_rec *s, const dbguard_shared_t *shared)
+{
+    uint32_t i;
+
+    for (i = 0; i < shared->nsettings; i++) {
+        const dbguard_setting_t *line = &shared->settings[i];
+
+        ap_log_error(APLOG_MARK, line->valid ? APLOG_NOTICE : APLOG_CRIT, 0, s,
+                     "DBGUARD0002: effective: %s = %s%s%s%s, source: %s, "
+                     "valid: %s", line->name, line->value,
+                     *line->note ? " (" : "", line->note,
+                     *line->note ? ")" : "", line->source,
+                     line->valid ? "yes" : "no");
+    }
+}
+
+static void log_start(server_rec *s, const dbguard_shared_t *shared)
+{
+    ap_log_error(APLOG_MARK, APLOG_NOTICE, 0, s,
+                 "DBGUARD0001: mod_dbguard " DBGUARD_VERSION " guards: at most "
+                 "%u requests at once may hold a database connection, up to %u "
+                 "wait", shared->limits.budget, shared->limits.queue);
+    log_lines(s, shared);
+    if (shared->limits.dryrun)
+        ap_log_error(APLOG_MARK, APLOG_WARNING, 0, s,
+                     "DBGUARD0014: DBGuardEngine DryRun: refusals are recorded "
+                     "and nobody is refused; the database is NOT protected");
+    if (dbguard_config_guarded() == 0)
+        ap_log_error(APLOG_MARK, APLOG_WARNING, 0, s,
+                     "DBGUARD0003: nothing is guarded: there is no \"DBGuard "
+                     "On\" anywhere; put one where the requests are that use "
+                     "the database");
+}
+
+static int enforce(server_rec *s, const dbguard_server_t *server)
+{
+    const char *file = ap_runtime_dir_relative(
+        s->process->pconf, server->set[DBGUARD_SET_SCOREBOARD].text);
+    dbguard_limits_t limits = {0};
+    dbguard_board_t *board;
+    int generation = 0;
+    apr_status_t rv = dbguard_shm_open(s, file, slots_needed());
+
+    board = dbguard_board();
+    if (rv == APR_SUCCESS && board != NULL) {
+        derive(server, &limits);
+        ap_mpm_query(AP_MPMQ_GENERATION, &generation);
+        board->shared->generation = (uint32_t)generation;
+        publish(s, board->shared, &limits);
+        rv = dbguard_admission_configure(board, &limits, dbguard_clock_now());
+    }
+    if (rv == APR_SUCCESS && board != NULL) {
+        log_start(s, board->shared);
+        return OK;
+    }
+    if (!dbguard_shm_reloading())
+        return HTTP_INTERNAL_SERVER_ERROR;
+    ap_log_error(APLOG_MARK, APLOG_CRIT, rv, s,
+                 "DBGUARD0016: there is no scoreboard after this reload: every "
+                 "guarded request is refused until the server is restarted");
+    return OK;
+}
+
+static int post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp,
+                       server_rec *s)
+{
+    const dbguard_server_t *server = dbguard_server(s);
+    int rv = OK;
+
+    (void)pconf;
+    (void)plog;
+    (void)ptemp;
+    if (ap_state_query(AP_SQ_MAIN_STATE) == AP_SQ_MS_CREATE_PRE_CONFIG)
+        return OK;
+
+    engine = (dbguard_engine_t)server->set[DBGUARD_SET_ENGINE].number;
+    if (engine != DBGUARD_ENGINE_OFF)
+        rv = enforce(s, server);
+    else
+        ap_log_error(APLOG_MARK, APLOG_NOTICE, 0, s,
+                     "DBGUARD0015: mod_dbguard " DBGUARD_VERSION " is loaded "
+                     "and guards nothing: DBGuardEngine is Off (%s)",
+                     server->set[DBGUARD_SET_ENGINE].source);
+    if (rv == OK)
+        dbguard_shm_started();
+    return rv;
+}
+
+void dbguard_startup_register(void)
+{
+    ap_hook_post_config(post_config, NULL, NULL, APR_HOOK_MIDDLE);
+}

@@ -1,0 +1,28 @@
+/* server-status?auto: see dbguard_view_auto in view.h. The totals come from
+ * counters.def. */
+
+#include <inttypes.h>
+
+#include "view.h"
+
+static void line(const dbguard_view_t *view, const char *name, uint64_t number)
+{
+    dbguard_view_print(view, "DBGuard%s: %" PRIu64 "\n", name, number);
+}
+
+void dbguard_view_auto(const dbguard_view_t *view,
+                       const dbguard_snapshot_t *s)
+{
+    line(view, "Budget", s->limits.budget);
+    line(view, "DryRun", s->limits.dryrun);
+    line(view, "Held", s->held);
+    line(view, "HeldPeak", s->held_peak);
+    line(view, "Waiting", s->waiting);
+    line(view, "QueueLength", s->limits.queue);
+    line(view, "Slots", s->nslots);
+    line(view, "HoldMeanMicroseconds", (uint64_t)s->hold);
+    line(view, "RefusedLastMinute", s->minute.refused);
+#define COUNTER(field, name, help) line(view, name, s->counters.field);
+#include "counters.def"
+#undef COUNTER
+}

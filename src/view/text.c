@@ -1,0 +1,162 @@
+/* The snapshot for a terminal: dbguardctl status. */
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "value.h"
+#include "view.h"
+
+#define SECOND 1000000
+#define BAR 50
+
+/* So many holders and waiters are listed; the rest is counted. */
+#define LISTED 20
+
+static void bar(const dbguard_view_t *view, const dbguard_snapshot_t *s)
+{
+    uint64_t budget = s->limits.budget;
+    uint64_t filled = s->held >= budget ? BAR : s->held * BAR / budget;
+    char text[BAR + 1];
+    int i;
+
+    for (i = 0; i < BAR; i++)
+        text[i] = (uint64_t)i < filled ? '#' : '.';
+    text[BAR] = '\0';
+    dbguard_view_print(view, "tokens   [%s] %u of %u out\n", text, s->held,
+                       s->limits.budget);
+}
+
+/* A character for a level: blank for none, then eight steps up to most. */
+static char step(uint32_t level, uint32_t most)
+{
+    static const char steps[] = ".:-=+*#@";
+
+    if (level == 0)
+        return ' ';
+    return steps[level >= most ? 7 : (uint64_t)level * 7 / most];
+}
+
+static uint32_t figure(const dbguard_second_t *s, int which)
+{
+    return which == 0 ? s->held_max
+                      : which == 1 ? s->waiting_max : s->refused;
+}
+
+static void minute(const dbguard_view_t *view, const dbguard_snapshot_t *s)
+{
+    static const char *const names[] = {"held", "waiting", "refused"};
+    int which, i;
+
+    dbguard_view_print(view, "\nthe last minute, a character a second, now at "
+                             "the right; @ is the most\n");
+    for (which = 0; which < 3; which++) {
+        char text[DBGUARD_RECENT + 1];
+        uint32_t most = 0;
+
+        for (i = 0; i < DBGUARD_RECENT; i++)
+            if (figure(&s->recent[i], which) > most)
+                most = figure(&s->recent[i], which);
+        for (i = 0; i < DBGUARD_RECENT; i++)
+            text[i] = step(figure(&s->recent[i], which), most);
+        text[DBGUARD_RECENT] = '\0';
+        dbguard_view_print(view, "%-8s |%s| most %u\n", names[which], text,
+                           most);
+    }
+}
+
+static void span(const dbguard_view_t *view, const char *name,
+                 const dbguard_span_t *s)
+{
+    double hold = s->released ? (double)s->hold_us / (double)s->released / 1e3
+                              : 0;
+
+    dbguard_view_print(view, "%-12s %9.2f %9" PRIu64 " %9" PRIu64 " %9" PRIu64
+                       " %9u %11.1f\n", name,
+                       (double)s->admitted / s->seconds, s->admitted,
+                       s->refused, s->aborted, s->held_max, hold);
+}
+
+static void spans(const dbguard_view_t *view, const dbguard_snapshot_t *s)
+{
+    dbguard_view_print(view, "\n%-12s %9s %9s %9s %9s %9s %11s\n", "",
+                       "admitted/s", "admitted", "refused", "hung up",
+                       "held peak", "mean hold ms");
+    span(view, "last minute", &s->minute);
+    span(view, "last hour", &s->hour);
+}
+
+static void totals(const dbguard_view_t *view, const dbguard_snapshot_t *s)
+{
+    dbguard_view_print(view, "\nsince the start\n");
+#define COUNTER(field, name, help)                                            \
+    if (s->counters.field > 0)                                                \
+        dbguard_view_print(view, "%15" PRIu64 "  %s\n", s->counters.field,    \
+                           help);
+#include "counters.def"
+#undef COUNTER
+}
+
+static void holders(const dbguard_view_t *view, const dbguard_snapshot_t *s)
+{
+    uint32_t i;
+
+    if (s->nholders == 0)
+        return;
+    dbguard_view_print(view, "\n%-7s %9s %8s  %-16s %s\n", "state",
+                       "seconds", "process", "client", "endpoint");
+    for (i = 0; i < s->nholders && i < LISTED; i++) {
+        const dbguard_holder_t *h = &s->holders[i];
+
+        dbguard_view_print(view, "%-7s %9.3f %8d  %-16s %s\n",
+                           h->state == DBGUARD_HELD ? "holds" : "waits",
+                           (double)h->age / SECOND, h->visitor.pid,
+                           h->visitor.client, h->visitor.endpoint);
+    }
+    if (i < s->nholders)
+        dbguard_view_print(view, "... and %u more\n", s->nholders - i);
+}
+
+static void settings(const dbguard_view_t *view, const dbguard_snapshot_t *s)
+{
+    uint32_t i;
+
+    dbguard_view_print(view, "\neffective configuration\n");
+    for (i = 0; i < s->nsettings; i++) {
+        const dbguard_setting_t *line = &s->settings[i];
+
+        dbguard_view_print(view, "  %-22s %-10s %s%s\n", line->name,
+                           line->value, line->source,
+                           line->valid ? "" : "  NOT VALID");
+        if (line->note[0] != '\0')
+            dbguard_view_print(view, "  %-22s   %s\n", "", line->note);
+    }
+}
+
+void dbguard_view_text(const dbguard_view_t *view,
+                       const dbguard_snapshot_t *s)
+{
+    char patience[24];
+
+    dbguard_view_print(view, "mod_dbguard of httpd %u, up %" PRId64
+                       " s, generation %u%s\n\n", s->parent,
+                       s->uptime / SECOND, s->generation,
+                       s->limits.dryrun ? "   DRYRUN: NOBODY IS REFUSED" : "");
+    bar(view, s);
+    dbguard_view_print(view, "waiting  %u of %u places, patience %s\n",
+                       s->waiting, s->limits.queue,
+                       s->limits.patience == 0
+                           ? "automatic"
+                           : dbguard_value_print_duration(s->limits.patience,
+                                                          patience));
+    if (s->elder)
+        dbguard_view_print(view, "         requests from before an upgrade are "
+                                 "counted against the budget, too\n");
+    if (!s->steady)
+        dbguard_view_print(view, "         the scoreboard is being changed all "
+                                 "the time; sums may not add up\n");
+    minute(view, s);
+    spans(view, s);
+    totals(view, s);
+    holders(view, s);
+    settings(view, s);
+}
