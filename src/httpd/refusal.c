@@ -191,6 +191,7 @@ int dbguard_refusal_send(request_rec *r, int64_t retry_after)
     if (!json && is_navigation(r))
         apr_table_setn(r->err_headers_out, "Refresh", seconds);
     r->no_local_copy = 1;
+    r->content_encoding = NULL;
 
     r->output_filters = r->proto_output_filters;
     ap_run_insert_error_filter(r);

@@ -61,7 +61,13 @@ static void derive(const dbguard_server_t *server, dbguard_limits_t *limits)
     limits->retry_max = set[DBGUARD_SET_RETRY_MAX].number;
 }
 
-/* What an automatic value comes to. */
+static const char *scoreboard_path(apr_pool_t *p,
+                                   const dbguard_server_t *server)
+{
+    return ap_runtime_dir_relative(p, server->set[DBGUARD_SET_SCOREBOARD].text);
+}
+
+/* What an automatic or relative value comes to. */
 static const char *note(apr_pool_t *p, const dbguard_server_t *server,
                         dbguard_set_t set, const dbguard_limits_t *limits)
 {
@@ -73,6 +79,9 @@ static const char *note(apr_pool_t *p, const dbguard_server_t *server,
                             limits->queue, max_workers(), limits->budget);
     if (set == DBGUARD_SET_QUEUE_PATIENCE && is_auto)
         return "4 times the mean hold, from 1s to 10s";
+    if (set == DBGUARD_SET_SCOREBOARD
+        && *server->set[set].text != '/')
+        return scoreboard_path(p, server);
     if (set == DBGUARD_SET_BUDGET
         && strcmp(server->set[set].source, "default") == 0)
         return "the least that MariaDB can be set to, 10, less 3 for cron, "
@@ -151,8 +160,7 @@ static void log_start(server_rec *s, const dbguard_shared_t *shared)
 
 static int enforce(server_rec *s, const dbguard_server_t *server)
 {
-    const char *file = ap_runtime_dir_relative(
-        s->process->pconf, server->set[DBGUARD_SET_SCOREBOARD].text);
+    const char *file = scoreboard_path(s->process->pconf, server);
     dbguard_limits_t limits = {0};
     dbguard_board_t *board;
     int generation = 0;
