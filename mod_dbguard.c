@@ -17,7 +17,7 @@ static void register_hooks(apr_pool_t *p)
     dbguard_logitems_register();
     dbguard_status_register();
 
-    /* ... and puts it into force (post_config, end_generation). */
+    /* ... and puts it into force (post_config). */
     dbguard_startup_register();
     dbguard_shm_register();
 

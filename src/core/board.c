@@ -5,11 +5,20 @@
  *   - lists and sums may be torn, and are rebuilt by whoever locks next. */
 
 #include <errno.h>
+#include <signal.h>
 #include <string.h>
 
 #include "board.h"
 
 #define SECOND 1000000
+
+/* Is this thread between lock and unlock? prefork's SIGTERM handler runs pool
+ * cleanups, ours among them, on top of whatever it interrupted, and then exits.
+ * It must not touch the mutex again: an error-checking one would say EDEADLK,
+ * but in passing clear the kernel's note of the operation that was interrupted
+ * (robust_list's list_op_pending), and with it the news of this thread's
+ * death: the lock would be lost for good. */
+static __thread volatile sig_atomic_t inside;
 
 uint64_t dbguard_board_size(uint32_t nslots)
 {
@@ -25,11 +34,6 @@ static apr_status_t lock_create(pthread_mutex_t *lock)
         rv = pthread_mutexattr_setpshared(&attr, PTHREAD_PROCESS_SHARED);
         if (rv == 0)
             rv = pthread_mutexattr_setrobust(&attr, PTHREAD_MUTEX_ROBUST);
-        /* prefork's SIGTERM handler runs pool cleanups, ours among them, on
-         * top of whatever it interrupted: a second lock by the same thread has
-         * to fail, not to hang. */
-        if (rv == 0)
-            rv = pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ERRORCHECK);
         if (rv == 0)
             rv = pthread_mutex_init(lock, &attr);
         pthread_mutexattr_destroy(&attr);
@@ -196,10 +200,16 @@ static int sound(const dbguard_shared_t *shared)
 apr_status_t dbguard_board_lock(dbguard_board_t *board)
 {
     dbguard_shared_t *shared = board->shared;
-    int rv = pthread_mutex_lock(&shared->lock);
+    int rv;
 
-    if (rv != 0 && rv != EOWNERDEAD)
+    if (inside)
+        return EDEADLK;
+    inside = 1;
+    rv = pthread_mutex_lock(&shared->lock);
+    if (rv != 0 && rv != EOWNERDEAD) {
+        inside = 0;
         return rv;
+    }
 
     /* Odd from here on. It already is when the last holder died. */
     atomic_store_explicit(&shared->seq, shared->seq | 1, memory_order_relaxed);
@@ -221,6 +231,7 @@ void dbguard_board_unlock(dbguard_board_t *board)
 
     atomic_store_explicit(&shared->seq, shared->seq + 1, memory_order_release);
     pthread_mutex_unlock(&shared->lock);
+    inside = 0;
 }
 
 dbguard_second_t *dbguard_board_second(dbguard_shared_t *shared, int64_t now)

@@ -143,6 +143,7 @@ typedef struct dbguard_shared_t {
     uint32_t nslots;
     uint32_t elder;       /* holders of a segment with another layout, left
                              behind by an upgrade, are still to be counted */
+    uint32_t engine;      /* 0: DBGuardEngine was turned off by a reload */
     uint32_t nsettings;
     dbguard_setting_t settings[DBGUARD_SETTINGS];
     dbguard_limits_t limits;
@@ -196,9 +197,10 @@ dbguard_kind_t dbguard_board_kind(const void *base, uint64_t size);
 
 /* Take the lock; the board is sound when it returns. When the last holder
  * died in the middle, or a check of the free list and the queue fails, it has
- * been rebuilt from the slots. Anything but APR_SUCCESS means that the lock is
- * not held: EDEADLK when a signal handler interrupted this very thread inside
- * the lock, which the caller must treat as "somebody else will clean up". */
+ * been rebuilt from the slots. Anything but APR_SUCCESS means that the lock was
+ * not taken: EDEADLK when a signal handler interrupted this very thread between
+ * lock and unlock, which the caller must treat as "somebody else will clean
+ * up". */
 apr_status_t dbguard_board_lock(dbguard_board_t *board);
 void dbguard_board_unlock(dbguard_board_t *board);
 

@@ -23,6 +23,19 @@ static int is_uuid(const char *s, size_t len)
     return 1;
 }
 
+enum { DIGIT = 1, HEX = 2, LETTER = 4, MARK = 8 };
+
+/* What a character of a segment can be. */
+static const unsigned char kinds[256] = {
+    ['0' ... '9'] = DIGIT | HEX,
+    ['a' ... 'f'] = LETTER | HEX,
+    ['g' ... 'z'] = LETTER,
+    ['A' ... 'F'] = LETTER | HEX,
+    ['G' ... 'Z'] = LETTER,
+    ['-'] = MARK, ['_'] = MARK, ['.'] = MARK, ['~'] = MARK, ['='] = MARK,
+    ['%'] = MARK
+};
+
 /* Does the segment name one record? */
 static int is_id(const char *s, size_t len)
 {
@@ -30,12 +43,12 @@ static int is_id(const char *s, size_t len)
     size_t i;
 
     for (i = 0; i < len; i++) {
-        unsigned char c = (unsigned char)s[i];
+        unsigned char kind = kinds[(unsigned char)s[i]];
 
-        digits += isdigit(c) != 0;
-        hex += isxdigit(c) != 0;
-        letters += isalpha(c) != 0;
-        marks += strchr("-_.~=%", c) != NULL;
+        digits += kind & DIGIT;
+        hex += (kind & HEX) / HEX;
+        letters += (kind & LETTER) / LETTER;
+        marks += (kind & MARK) / MARK;
     }
     if (digits == len)
         return 1;

@@ -135,6 +135,22 @@ static const char *where(const cmd_parms *cmd)
                         cmd->directive->line_num);
 }
 
+/* The next word of *rest, or NULL when a quotation mark is left open. */
+static const char *next_word(apr_pool_t *p, const char **rest)
+{
+    char quote = **rest;
+
+    if (quote == '"' || quote == '\'') {
+        const char *end = *rest + 1;
+
+        while (*end != '\0' && *end != quote)
+            end += *end == '\\' && end[1] != '\0' ? 2 : 1;
+        if (*end == '\0')
+            return NULL;
+    }
+    return ap_getword_conf(p, rest);
+}
+
 /* --- refusing one --------------------------------------------------------- */
 
 static const char *complain(cmd_parms *cmd, const char *what,
@@ -157,7 +173,8 @@ static const char *stop_or_keep(cmd_parms *cmd, const char *error,
 {
     if (!dbguard_shm_reloading())
         return error;
-    ap_log_error(APLOG_MARK, APLOG_CRIT, 0, cmd->server,
+    /* No server: a virtual host that is being read has no log yet. */
+    ap_log_error(APLOG_MARK, APLOG_CRIT, 0, NULL,
                  "DBGUARD0012: %s: %s; a reload cannot stop here, so %s "
                  "until this line is corrected and the server reloaded",
                  where(cmd), error, keeps);
@@ -217,12 +234,12 @@ static const char *only_argument(cmd_parms *cmd, dbguard_server_t *server,
 {
     dbguard_set_t set = find_set(cmd->cmd->name, NULL);
     const char *rest = args;
-    const char *word = ap_getword_conf(cmd->pool, &rest);
+    const char *word = next_word(cmd->pool, &rest);
 
-    if (*rest != '\0'
-        || !set_value(&server->set[set], set, word, where(cmd)))
-        return complain(cmd, cmd->cmd->name, *rest ? args : word,
-                        specs[set].allowed);
+    if (word == NULL || *rest != '\0')
+        return complain(cmd, cmd->cmd->name, args, specs[set].allowed);
+    if (!set_value(&server->set[set], set, word, where(cmd)))
+        return complain(cmd, cmd->cmd->name, word, specs[set].allowed);
     return NULL;
 }
 
@@ -235,19 +252,43 @@ static const char *key_values(cmd_parms *cmd, dbguard_server_t *server,
     if (*rest == '\0')
         return complain(cmd, name, "", cmd->cmd->errmsg);
     while (*rest != '\0') {
-        const char *word = ap_getword_conf(cmd->pool, &rest);
-        const char *equals = strchr(word, '=');
+        const char *word = next_word(cmd->pool, &rest);
+        const char *equals = word != NULL ? strchr(word, '=') : NULL;
         dbguard_set_t set = DBGUARD_SETS;
 
         if (equals != NULL)
             set = find_set(name, apr_pstrmemdup(cmd->pool, word,
                                                 equals - word));
         if (set == DBGUARD_SETS)
-            return complain(cmd, name, word, cmd->cmd->errmsg);
+            return complain(cmd, name, word ? word : args, cmd->cmd->errmsg);
         if (!set_value(&server->set[set], set, equals + 1, where(cmd)))
             return complain(cmd, dbguard_set_name(set), equals + 1,
                             specs[set].allowed);
     }
+    return NULL;
+}
+
+/* min goes up to max. A default gives way to what was written. */
+static const char *order_retry(cmd_parms *cmd, dbguard_server_t *server,
+                               const char *args)
+{
+    dbguard_value_t *min = &server->set[DBGUARD_SET_RETRY_MIN];
+    dbguard_value_t *max = &server->set[DBGUARD_SET_RETRY_MAX];
+
+    if (min->number <= max->number)
+        return NULL;
+    if (strcmp(max->source, "default") == 0) {
+        max->number = min->number;
+        max->text = min->text;
+    }
+    else if (strcmp(min->source, "default") == 0) {
+        min->number = max->number;
+        min->text = max->text;
+    }
+    else
+        return complain(cmd, cmd->cmd->name, args,
+                        apr_psprintf(cmd->pool, "a min (%s) up to max (%s)",
+                                     min->text, max->text));
     return NULL;
 }
 
@@ -266,13 +307,8 @@ static const char *setting(cmd_parms *cmd, void *dir, const char *args)
         error = only_argument(cmd, server, args);
     else
         error = key_values(cmd, server, args);
-    if (error == NULL
-        && server->set[DBGUARD_SET_RETRY_MIN].number
-               > server->set[DBGUARD_SET_RETRY_MAX].number)
-        error = complain(
-            cmd, cmd->cmd->name, args,
-            apr_psprintf(cmd->pool, "a min up to max, which is %s",
-                         server->set[DBGUARD_SET_RETRY_MAX].text));
+    if (error == NULL)
+        error = order_retry(cmd, server, args);
     return error ? refuse_setting(cmd, server, error) : NULL;
 }
 
@@ -320,11 +356,17 @@ static const char *set_refusal(cmd_parms *cmd, void *dir, const char *args)
         error = apr_pstrcat(cmd->pool, "DBGUARD0011: ", error, NULL);
     else if (*rest == '\0')
         error = complain(cmd, cmd->cmd->name, "", cmd->cmd->errmsg);
-    while (error == NULL && *rest != '\0')
-        error = refusal_word(cmd, server, ap_getword_conf(cmd->pool, &rest));
-    return error ? stop_or_keep(cmd, error,
-                                "the built-in answer takes its place")
-                 : NULL;
+    while (error == NULL && *rest != '\0') {
+        const char *word = next_word(cmd->pool, &rest);
+
+        error = word != NULL ? refusal_word(cmd, server, word)
+                             : complain(cmd, cmd->cmd->name, args,
+                                        cmd->cmd->errmsg);
+    }
+    if (error == NULL)
+        return NULL;
+    server->refusal_bad = where(cmd);
+    return stop_or_keep(cmd, error, "the built-in answer takes its place");
 }
 
 /* --- DBGuard ---------------------------------------------------------------- */
@@ -334,8 +376,10 @@ static const char *set_guard(cmd_parms *cmd, void *config, const char *args)
     dbguard_dir_t *dir = config;
     const char *error = ap_check_cmd_context(cmd, NOT_IN_LIMIT);
     const char *rest = args;
-    const char *word = ap_getword_conf(cmd->pool, &rest);
+    const char *word = next_word(cmd->pool, &rest);
 
+    if (word == NULL)
+        word = args;
     if (error != NULL)
         error = apr_pstrcat(cmd->pool, "DBGUARD0011: ", error, NULL);
     else if (*rest == '\0' && strcasecmp(word, "Off") == 0)
@@ -403,6 +447,8 @@ void *dbguard_server_merge(apr_pool_t *p, void *b, void *a)
         merged->json = add->json;
         merged->json_source = add->json_source;
     }
+    if (add->refusal_bad)
+        merged->refusal_bad = add->refusal_bad;
     return merged;
 }
 

@@ -51,14 +51,16 @@ typedef struct dbguard_value_t {
     int valid;          /* 0: another one was written and could not be read */
 } dbguard_value_t;
 
-struct dbguard_body_t;
+typedef struct dbguard_body_t dbguard_body_t;
 
 typedef struct dbguard_server_t {
     dbguard_value_t set[DBGUARD_SETS]; /* main server only */
     int status;                        /* 0: not set */
-    const struct dbguard_body_t *html; /* NULL: not set */
-    const struct dbguard_body_t *json;
+    const dbguard_body_t *html;        /* NULL: not set */
+    const dbguard_body_t *json;
     const char *html_source, *json_source, *status_source;
+    const char *refusal_bad; /* file:line of a DBGuardRefusal that a reload
+                                could not take, or NULL */
 } dbguard_server_t;
 
 typedef struct dbguard_dir_t {
@@ -88,6 +90,9 @@ int dbguard_shm_reloading(void);
 /* The value that a setting had in the configuration before this one, or NULL.
  * Valid as long as the segment. */
 const char *dbguard_shm_last_good(const char *name);
+/* Is there a segment of this build from before this reload? It becomes the
+ * board. */
+int dbguard_shm_continue(void);
 /* Make the segment at `file`, or take the one that is there from before a
  * graceful restart. nslots matters for a new one only. Logs what went wrong. */
 apr_status_t dbguard_shm_open(server_rec *s, const char *file,
@@ -111,6 +116,7 @@ typedef struct dbguard_record_t {
     int refused;         /* it was answered by the refusal */
     const char *verdict; /* as in the log */
     char *endpoint;
+    const request_rec *told; /* whose environment says so */
     int64_t waited;      /* microseconds */
     int64_t held;        /* microseconds, of all tokens that came back; -1
                             when none has yet */
@@ -122,8 +128,8 @@ const dbguard_record_t *dbguard_request_record(const request_rec *r);
 
 /* --- refusal.c: the answer that runs nothing ----------------------------- */
 
-typedef struct dbguard_body_t dbguard_body_t;
-
+/* The file that a body was read from, as it was written. */
+const char *dbguard_body_name(const dbguard_body_t *body);
 /* Read a body from a file. NULL and a sentence in *error when that fails. */
 const dbguard_body_t *dbguard_body_read(apr_pool_t *p, const char *file,
                                         const char **error);

@@ -28,6 +28,7 @@
 #define DISCARD_MAX (64 * 1024)
 
 struct dbguard_body_t {
+    const char *name;
     const char *text;
 };
 
@@ -75,7 +76,7 @@ static const char builtin_html[] =
     "</html>\n";
 
 static const char builtin_json[] =
-    "{\"status\":503,\"error\":\"busy\",\"message\":\"More requests than can be "
+    "{\"error\":\"busy\",\"message\":\"More requests than can be "
     "served at once. This one was not carried out.\",\"retry_after\":" PLACE
     "}\n";
 
@@ -110,8 +111,14 @@ const dbguard_body_t *dbguard_body_read(apr_pool_t *p, const char *name,
         *error = "a file that can be read to its end";
         return NULL;
     }
+    body->name = name;
     body->text = text;
     return body;
+}
+
+const char *dbguard_body_name(const dbguard_body_t *body)
+{
+    return body->name;
 }
 
 /* The text with the seconds in their places. */

@@ -113,7 +113,8 @@ static int may_use_database(const request_rec *r)
     };
     int i;
 
-    if (r->handler == NULL)
+    /* A file that no media type is known of has an empty handler. */
+    if (r->handler == NULL || *r->handler == '\0')
         return 0;
     if (is_media_type(r))
         return strncmp(r->handler, "application/x-httpd-", 20) == 0;
@@ -138,19 +139,22 @@ static const char *verdict_of(apr_pool_t *p, const dbguard_decision_t *d)
     return d->waited > 0 ? "waited" : "admitted";
 }
 
-static void set_environment(request_rec *r, const dbguard_record_t *record)
+static const char *number(apr_pool_t *p, int64_t n)
+{
+    return n == 0 ? "0" : apr_psprintf(p, "%" APR_INT64_T_FMT, n);
+}
+
+/* For the handler and for %{...}e. A request_rec comes here once, so that
+ * nothing has to be looked for and replaced. */
+static void set_environment(request_rec *r, dbguard_record_t *record)
 {
     apr_table_t *env = r->subprocess_env;
 
-    apr_table_setn(env, "DBGUARD_VERDICT", record->verdict);
-    apr_table_setn(env, "DBGUARD_WAIT",
-                   apr_psprintf(r->pool, "%" APR_INT64_T_FMT, record->waited));
-    apr_table_setn(env, "DBGUARD_CLASS", DBGUARD_CLASS_DEFAULT);
-    apr_table_setn(env, "DBGUARD_ENDPOINT", record->endpoint);
-    if (record->held >= 0)
-        apr_table_setn(env, "DBGUARD_HOLD",
-                       apr_psprintf(r->pool, "%" APR_INT64_T_FMT,
-                                    record->held));
+    apr_table_addn(env, "DBGUARD_VERDICT", record->verdict);
+    apr_table_addn(env, "DBGUARD_WAIT", number(r->pool, record->waited));
+    apr_table_addn(env, "DBGUARD_CLASS", DBGUARD_CLASS_DEFAULT);
+    apr_table_addn(env, "DBGUARD_ENDPOINT", record->endpoint);
+    record->told = r;
 }
 
 /* At most one line every WARN_EVERY from all processes together. */
@@ -177,12 +181,12 @@ static void warn_of_refusals(request_rec *r, const dbguard_board_t *board)
 }
 
 static void log_refusal(request_rec *r, const dbguard_record_t *record,
-                        const dbguard_board_t *board)
+                        dbguard_reason_t reason, const dbguard_board_t *board)
 {
     ap_log_rerror(APLOG_MARK, APLOG_INFO, 0, r,
                   "DBGUARD0020: %s after %" APR_INT64_T_FMT " us: %s",
                   record->verdict, record->waited, record->endpoint);
-    if (board != NULL)
+    if (board != NULL && reason != DBGUARD_REASON_ABORTED)
         warn_of_refusals(r, board);
 }
 
@@ -275,7 +279,7 @@ static void ask(request_rec *r, const request_rec *root,
                 dbguard_record_t *record, dbguard_decision_t *d)
 {
     dbguard_board_t *board = dbguard_board();
-    dbguard_visitor_t visitor;
+    dbguard_visitor_t visitor = {0};
 
     if (board == NULL) {
         memset(d, 0, sizeof(*d));
@@ -315,7 +319,7 @@ static int guard(request_rec *r)
         record->waited += d.waited;
         set_environment(r, record);
         if (d.outcome == DBGUARD_REFUSED) {
-            log_refusal(r, record, dbguard_board());
+            log_refusal(r, record, d.reason, dbguard_board());
             record->refused = 1;
             /* Inside a page that is half written there is no room for
              * another page. */
@@ -353,7 +357,11 @@ static int log_transaction(request_rec *r)
         give_back(record);
         while (r->next != NULL)
             r = r->next;
-        set_environment(r, record);
+        if (record->told != r)
+            set_environment(r, record);
+        if (record->held >= 0)
+            apr_table_addn(r->subprocess_env, "DBGUARD_HOLD",
+                           number(r->pool, record->held));
     }
     return DECLINED;
 }

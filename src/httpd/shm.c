@@ -30,6 +30,7 @@
 #include "ap_mpm.h"
 #include "http_core.h"
 #include "mpm_common.h"
+#include "scoreboard.h"
 #include "unixd.h"
 
 #include "glue.h"
@@ -228,6 +229,11 @@ static apr_status_t replace(server_rec *s, retained_t *r, uint32_t nslots)
                  "tokens that are out in the old one (%u) count until their "
                  "processes have ended", old->layout, DBGUARD_LAYOUT,
                  old->held);
+    if (board.shared != NULL && board.shared->elder)
+        ap_log_error(APLOG_MARK, APLOG_WARNING, 0, s,
+                     "DBGUARD0017: this is the second upgrade while requests "
+                     "from before the first are running; these are no longer "
+                     "counted");
     /* The name is needed; the mapping stays. The deletion of that name that
      * APR still owes for the old file then takes the new one, at the same
      * moment when it would go anyway. */
@@ -241,6 +247,17 @@ static apr_status_t replace(server_rec *s, retained_t *r, uint32_t nslots)
     r->size = size;
     ((dbguard_shared_t *)base)->elder = 1;
     return APR_SUCCESS;
+}
+
+int dbguard_shm_continue(void)
+{
+    const retained_t *r = retained();
+
+    if (r == NULL || r->base == NULL
+        || dbguard_board_kind(r->base, r->size) != DBGUARD_SAME_LAYOUT)
+        return 0;
+    use(r);
+    return 1;
 }
 
 apr_status_t dbguard_shm_open(server_rec *s, const char *file, uint32_t nslots)
@@ -276,19 +293,40 @@ void dbguard_shm_started(void)
     retain()->started = 1;
 }
 
-/* The last child of a generation is gone: with it the last holder in a segment
- * of another layout. */
-static void generation_ended(server_rec *s, ap_generation_t generation)
+/* Is a process of the elder's time still there, other than that of `slot`? */
+static int elder_lives(int generation, int slot)
 {
-    retained_t *r = retained();
+    int n = 0;
+    int i;
+
+    ap_mpm_query(AP_MPMQ_HARD_LIMIT_DAEMONS, &n);
+    for (i = 0; i < n; i++) {
+        const process_score *p = ap_get_scoreboard_process(i);
+
+        if (i != slot && p->pid != 0 && p->generation <= generation)
+            return 1;
+    }
+    return 0;
+}
+
+/* With the last process from before an upgrade goes the last holder in the
+ * segment of the other layout. httpd tells before it clears the process's own
+ * place in its scoreboard. */
+static void child_status(server_rec *s, pid_t pid, ap_generation_t generation,
+                         int slot, mpm_child_status state)
+{
+    const retained_t *r = retained();
 
     (void)s;
-    if (board.shared != NULL && r != NULL && r->elder != NULL
-        && generation == r->elder_generation)
+    (void)pid;
+    if (state == MPM_CHILD_EXITED && board.shared != NULL
+        && board.shared->elder && r != NULL
+        && generation <= r->elder_generation
+        && !elder_lives(r->elder_generation, slot))
         board.shared->elder = 0;
 }
 
 void dbguard_shm_register(void)
 {
-    ap_hook_end_generation(generation_ended, NULL, NULL, APR_HOOK_MIDDLE);
+    ap_hook_child_status(child_status, NULL, NULL, APR_HOOK_MIDDLE);
 }

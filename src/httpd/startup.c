@@ -102,6 +102,16 @@ static void add_line(dbguard_shared_t *shared, const char *name,
     line->valid = (uint32_t)valid;
 }
 
+static void add_body(dbguard_shared_t *shared, const char *name,
+                     const dbguard_server_t *server, const dbguard_body_t *body,
+                     const char *source)
+{
+    if (body == NULL)
+        source = server->refusal_bad ? server->refusal_bad : "default";
+    add_line(shared, name, body ? dbguard_body_name(body) : "built-in", "",
+             source, body != NULL || server->refusal_bad == NULL);
+}
+
 /* Written into the segment, where dbguardctl and the next reload read it. */
 static void publish(server_rec *s, dbguard_shared_t *shared,
                     const dbguard_limits_t *limits)
@@ -118,10 +128,11 @@ static void publish(server_rec *s, dbguard_shared_t *shared,
     add_line(shared, "DBGuardRefusal status",
              apr_itoa(p, server->status ? server->status : 503), "",
              server->status ? server->status_source : "default", 1);
-    add_line(shared, "DBGuardRefusal html", server->html ? "file" : "built-in",
-             "", server->html ? server->html_source : "default", 1);
-    add_line(shared, "DBGuardRefusal json", server->json ? "file" : "built-in",
-             "", server->json ? server->json_source : "default", 1);
+    add_body(shared, "DBGuardRefusal html", server, server->html,
+             server->html_source);
+    add_body(shared, "DBGuardRefusal json", server, server->json,
+             server->json_source);
+    shared->engine = engine;
 }
 
 static void log_lines(server_rec *s, const dbguard_shared_t *shared)
@@ -140,6 +151,31 @@ static void log_lines(server_rec *s, const dbguard_shared_t *shared)
     }
 }
 
+/* Virtual hosts that answer in their own way. */
+static void log_hosts(server_rec *main_server)
+{
+    const dbguard_server_t *base = dbguard_server(main_server);
+    server_rec *s;
+
+    for (s = main_server->next; s != NULL; s = s->next) {
+        const dbguard_server_t *own = dbguard_server(s);
+
+        if (own->html == base->html && own->json == base->json
+            && own->status == base->status
+            && own->refusal_bad == base->refusal_bad)
+            continue;
+        ap_log_error(APLOG_MARK, own->refusal_bad ? APLOG_CRIT : APLOG_NOTICE,
+                     0, main_server,
+                     "DBGUARD0002: effective: DBGuardRefusal of %s = html %s, "
+                     "json %s, status %d, source: %s:%u, valid: %s",
+                     s->server_hostname ? s->server_hostname : "a virtual host",
+                     own->html ? dbguard_body_name(own->html) : "built-in",
+                     own->json ? dbguard_body_name(own->json) : "built-in",
+                     own->status ? own->status : 503, s->defn_name,
+                     s->defn_line_number, own->refusal_bad ? "no" : "yes");
+    }
+}
+
 static void log_start(server_rec *s, const dbguard_shared_t *shared)
 {
     ap_log_error(APLOG_MARK, APLOG_NOTICE, 0, s,
@@ -147,6 +183,7 @@ static void log_start(server_rec *s, const dbguard_shared_t *shared)
                  "%u requests at once may hold a database connection, up to %u "
                  "wait", shared->limits.budget, shared->limits.queue);
     log_lines(s, shared);
+    log_hosts(s);
     if (shared->limits.dryrun)
         ap_log_error(APLOG_MARK, APLOG_WARNING, 0, s,
                      "DBGUARD0014: DBGuardEngine DryRun: refusals are recorded "
@@ -201,11 +238,16 @@ static int post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp,
     engine = (dbguard_engine_t)server->set[DBGUARD_SET_ENGINE].number;
     if (engine != DBGUARD_ENGINE_OFF)
         rv = enforce(s, server);
-    else
+    else {
+        /* Those who look at a segment that is still there shall see it. */
+        if (dbguard_shm_continue())
+            publish(s, dbguard_board()->shared,
+                    &dbguard_board()->shared->limits);
         ap_log_error(APLOG_MARK, APLOG_NOTICE, 0, s,
                      "DBGUARD0015: mod_dbguard " DBGUARD_VERSION " is loaded "
                      "and guards nothing: DBGuardEngine is Off (%s)",
                      server->set[DBGUARD_SET_ENGINE].source);
+    }
     if (rv == OK)
         dbguard_shm_started();
     return rv;

@@ -14,6 +14,7 @@ void dbguard_view_auto(const dbguard_view_t *view,
                        const dbguard_snapshot_t *s)
 {
     line(view, "Budget", s->limits.budget);
+    line(view, "Engine", s->engine);
     line(view, "DryRun", s->limits.dryrun);
     line(view, "Held", s->held);
     line(view, "HeldPeak", s->held_peak);

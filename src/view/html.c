@@ -175,7 +175,10 @@ void dbguard_view_html(const dbguard_view_t *view, const dbguard_snapshot_t *s)
                        "<p><strong>%u of %u tokens out</strong>, %u of %u "
                        "waiting places taken.%s%s</p>\n",
                        s->held, s->limits.budget, s->waiting, s->limits.queue,
-                       s->limits.dryrun
+                       !s->engine
+                           ? " <strong>DBGuardEngine is Off: nothing is "
+                             "guarded.</strong>"
+                       : s->limits.dryrun
                            ? " <strong>DryRun: nobody is refused.</strong>"
                            : "",
                        s->elder ? " Requests from before an upgrade are counted "

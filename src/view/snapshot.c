@@ -130,6 +130,7 @@ void dbguard_snapshot_take(dbguard_snapshot_t *snapshot,
     snapshot->generation = shared->generation;
     snapshot->nslots = shared->nslots;
     snapshot->elder = shared->elder;
+    snapshot->engine = shared->engine;
     snapshot->nsettings = shared->nsettings < DBGUARD_SETTINGS
                               ? shared->nsettings
                               : DBGUARD_SETTINGS;

@@ -30,7 +30,7 @@ typedef struct dbguard_snapshot_t {
     int64_t now;
     int64_t uptime;       /* microseconds since the cold start */
     int64_t created_wall; /* microseconds since 1970 */
-    uint32_t parent, generation;
+    uint32_t parent, generation, engine;
     int steady; /* 0: somebody wrote all the while; sums may not add up */
     dbguard_limits_t limits;
     uint32_t held, waiting, expelled, held_peak, nslots;

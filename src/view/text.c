@@ -140,7 +140,9 @@ void dbguard_view_text(const dbguard_view_t *view,
     dbguard_view_print(view, "mod_dbguard of httpd %u, up %" PRId64
                        " s, generation %u%s\n\n", s->parent,
                        s->uptime / SECOND, s->generation,
-                       s->limits.dryrun ? "   DRYRUN: NOBODY IS REFUSED" : "");
+                       !s->engine ? "   DBGuardEngine Off: NOTHING IS GUARDED"
+                       : s->limits.dryrun ? "   DRYRUN: NOBODY IS REFUSED"
+                                          : "");
     bar(view, s);
     dbguard_view_print(view, "waiting  %u of %u places, patience %s\n",
                        s->waiting, s->limits.queue,
