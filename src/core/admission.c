@@ -13,16 +13,45 @@
  * the next section follows at once. */
 #define WAKES 32
 
+/* Tokens that others than the holders here have. */
+static uint64_t elsewhere(const dbguard_board_t *board)
+{
+    return board->shared->elder && board->elder ? board->elder->held : 0;
+}
+
+/* Is there a token to give, if only one that still settles? */
 static int room(const dbguard_board_t *board)
 {
     const dbguard_shared_t *shared = board->shared;
-    uint64_t out = shared->prefix.held;
 
-    if (shared->limits.dryrun)
-        return 1;
-    if (shared->elder && board->elder)
-        out += board->elder->held;
-    return out < shared->limits.budget;
+    return shared->limits.dryrun
+           || shared->prefix.held + elsewhere(board) < shared->limits.budget;
+}
+
+/* Those that have settled are free. */
+static void retire(dbguard_shared_t *shared, int64_t now)
+{
+    while (shared->settle_head != DBGUARD_NONE
+           && now - shared->slots[shared->settle_head].released
+                  >= shared->limits.settle)
+        dbguard_board_push_free(shared, dbguard_board_unsettle(shared));
+}
+
+/* Take the token that is ready first; there is room. When it may be used. */
+static int64_t take_token(const dbguard_board_t *board, int64_t now)
+{
+    dbguard_shared_t *shared = board->shared;
+    uint64_t out = shared->prefix.held + shared->settling + elsewhere(board);
+    int64_t start = now;
+
+    if (!shared->limits.dryrun && shared->settling > 0
+        && out >= shared->limits.budget) {
+        uint32_t slot = dbguard_board_unsettle(shared);
+
+        start = shared->slots[slot].released + shared->limits.settle;
+        dbguard_board_push_free(shared, slot);
+    }
+    return start > now ? start : now;
 }
 
 /* After an event: the levels that the flight recorder keeps. */
@@ -39,20 +68,23 @@ static void record(dbguard_shared_t *shared, dbguard_second_t *second)
     second->held_last = held;
 }
 
-static void grant(dbguard_shared_t *shared, uint32_t slot, int64_t now)
+static int64_t grant(const dbguard_board_t *board, uint32_t slot, int64_t now)
 {
+    dbguard_shared_t *shared = board->shared;
     dbguard_slot_t *s = &shared->slots[slot];
+    int64_t start = take_token(board, now);
 
-    s->granted = now;
+    s->granted = start;
     if (s->state == DBGUARD_WAITING) {
         dbguard_board_unqueue(shared, slot);
         shared->counters.waited++;
-        shared->counters.wait_us += (uint64_t)(now - s->since);
+        shared->counters.wait_us += (uint64_t)(start - s->since);
     }
     atomic_store_explicit(&s->state, DBGUARD_HELD, memory_order_release);
     shared->prefix.held++;
     shared->counters.admitted++;
     dbguard_board_second(shared, now)->admitted++;
+    return start;
 }
 
 static void count_refusal(dbguard_shared_t *shared, dbguard_reason_t reason,
@@ -86,17 +118,22 @@ static void expel(dbguard_shared_t *shared, uint32_t slot,
 static int dispatch(dbguard_board_t *board, int64_t now, uint32_t *wakes)
 {
     dbguard_shared_t *shared = board->shared;
+    int closed = shared->prefix.closed;
     int n = 0;
 
-    while (n < WAKES && shared->queue_head != DBGUARD_NONE && room(board)) {
-        uint32_t slot = board->policy->next(shared, now);
+    while (n < WAKES && shared->queue_head != DBGUARD_NONE
+           && (closed || room(board))) {
+        uint32_t slot = closed ? shared->queue_head
+                               : board->policy->next(shared, now);
 
         if (slot == DBGUARD_NONE)
             break;
-        if (now >= shared->slots[slot].deadline)
+        if (closed)
+            expel(shared, slot, DBGUARD_REASON_BOARD, now);
+        else if (now >= shared->slots[slot].deadline)
             expel(shared, slot, DBGUARD_REASON_TIMEOUT, now);
         else
-            grant(shared, slot, now);
+            grant(board, slot, now);
         wakes[n++] = slot;
     }
     return n;
@@ -112,6 +149,7 @@ static void finish(dbguard_board_t *board, int64_t now)
     do {
         int i;
 
+        retire(shared, now);
         n = dispatch(board, now, wakes);
         record(shared, dbguard_board_second(shared, now));
         dbguard_board_unlock(board);
@@ -164,6 +202,8 @@ static dbguard_slot_t *occupy(dbguard_shared_t *shared,
     uint32_t slot = dbguard_board_pop_free(shared);
     dbguard_slot_t *s;
 
+    if (slot == DBGUARD_NONE && shared->settling > 0)
+        slot = dbguard_board_unsettle(shared);
     if (slot == DBGUARD_NONE)
         return NULL;
     s = &shared->slots[slot];
@@ -225,6 +265,11 @@ void dbguard_admission_enter(dbguard_board_t *board,
         decision->retry_after = shared->limits.retry_max;
         return;
     }
+    if (shared->prefix.closed) {
+        turn_away(shared, DBGUARD_REASON_BOARD, now, decision);
+        finish(board, now);
+        return;
+    }
     /* Those who wait are before it, whatever is free. */
     would = judge(shared,
                   room(board) && shared->queue_head == DBGUARD_NONE);
@@ -239,7 +284,7 @@ void dbguard_admission_enter(dbguard_board_t *board,
     else if (would == DBGUARD_WAIT && !shared->limits.dryrun)
         wait_in_queue(shared, s, now, decision);
     else {
-        grant(shared, decision->ticket.slot, now);
+        decision->start = grant(board, decision->ticket.slot, now);
         decision->outcome = DBGUARD_ADMITTED;
         decision->would = would;
         if (would == DBGUARD_WAIT)
@@ -260,7 +305,10 @@ static dbguard_slot_t *find(dbguard_shared_t *shared, dbguard_ticket_t ticket)
     if (ticket.serial == 0 || ticket.slot >= shared->nslots)
         return NULL;
     s = &shared->slots[ticket.slot];
-    return s->serial == ticket.serial && s->state != DBGUARD_FREE ? s : NULL;
+    return s->serial == ticket.serial && s->state != DBGUARD_FREE
+                   && s->state != DBGUARD_SETTLING
+               ? s
+               : NULL;
 }
 
 void dbguard_admission_poll(dbguard_board_t *board, dbguard_ticket_t ticket,
@@ -283,8 +331,10 @@ void dbguard_admission_poll(dbguard_board_t *board, dbguard_ticket_t ticket,
 
     if (s == NULL)
         refuse(shared, DBGUARD_REASON_BOARD, decision);
-    else if (s->state == DBGUARD_HELD)
+    else if (s->state == DBGUARD_HELD) {
+        decision->start = s->granted;
         decision->waited = s->granted - s->since;
+    }
     else if (s->state == DBGUARD_WAITING) {
         decision->outcome = decision->would = DBGUARD_WAIT;
         decision->deadline = s->deadline;
@@ -304,12 +354,15 @@ static int64_t vacate(dbguard_shared_t *shared, uint32_t slot, int64_t now)
     dbguard_slot_t *s = &shared->slots[slot];
     int64_t held = -1;
 
+    if (s->state == DBGUARD_HELD) {
+        held = now > s->granted ? now - s->granted : 0;
+        s->released = now;
+        shared->prefix.held--;
+        dbguard_board_settle(shared, slot);
+        return held;
+    }
     if (s->state == DBGUARD_WAITING)
         dbguard_board_unqueue(shared, slot);
-    else if (s->state == DBGUARD_HELD) {
-        held = now - s->granted;
-        shared->prefix.held--;
-    }
     dbguard_board_push_free(shared, slot);
     return held;
 }
@@ -355,7 +408,8 @@ apr_status_t dbguard_admission_leave(dbguard_board_t *board,
 
 static int owned_by(const dbguard_slot_t *s, int32_t pid)
 {
-    return s->state != DBGUARD_FREE && s->visitor.pid == pid;
+    return s->state != DBGUARD_FREE && s->state != DBGUARD_SETTLING
+           && s->visitor.pid == pid;
 }
 
 static int owns_any(const dbguard_shared_t *shared, int32_t pid)

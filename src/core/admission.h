@@ -19,6 +19,9 @@
  *     so; it counts, it does not limit.)
  *   - A token comes back exactly once: a ticket names one occupancy of a slot,
  *     and leaving with a ticket that is no longer in force changes nothing.
+ *   - A token that came back counts as out for limits.settle more, until the
+ *     database has noticed; who is given it meanwhile begins at the end of
+ *     that time.
  *   - No token is idle while somebody waits who may have it: every call ends
  *     by giving what is free to the waiting, in the policy's order, and nobody
  *     who comes later takes it from under them.
@@ -36,7 +39,7 @@ typedef struct dbguard_ticket_t {
 } dbguard_ticket_t;
 
 typedef enum dbguard_outcome_t {
-    DBGUARD_ADMITTED, /* the ticket holds a token */
+    DBGUARD_ADMITTED, /* the ticket holds a token, to be used from `start` on */
     DBGUARD_WAIT,     /* the ticket waits: sleep on its semaphore, then poll */
     DBGUARD_REFUSED   /* there is no ticket (any more) */
 } dbguard_outcome_t;
@@ -47,6 +50,8 @@ typedef struct dbguard_decision_t {
     /* What On would have decided; differs from outcome in DryRun only. */
     dbguard_outcome_t would;
     dbguard_ticket_t ticket;
+    int64_t start;       /* when admitted: now, or a moment later while the token
+                            settles; the caller sleeps until then */
     int64_t waited;      /* microseconds in the queue so far */
     int64_t deadline;    /* when waiting: the end of its patience */
     int64_t retry_after; /* when refused: whole seconds, in microseconds */

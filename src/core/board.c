@@ -149,6 +149,31 @@ void dbguard_board_unqueue(dbguard_shared_t *shared, uint32_t slot)
     shared->prefix.waiting--;
 }
 
+void dbguard_board_settle(dbguard_shared_t *shared, uint32_t slot)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+
+    atomic_store_explicit(&s->state, DBGUARD_SETTLING, memory_order_release);
+    s->next = DBGUARD_NONE;
+    if (shared->settle_tail == DBGUARD_NONE)
+        shared->settle_head = slot;
+    else
+        shared->slots[shared->settle_tail].next = slot;
+    shared->settle_tail = slot;
+    shared->settling++;
+}
+
+uint32_t dbguard_board_unsettle(dbguard_shared_t *shared)
+{
+    uint32_t slot = shared->settle_head;
+
+    shared->settle_head = shared->slots[slot].next;
+    if (shared->settle_head == DBGUARD_NONE)
+        shared->settle_tail = DBGUARD_NONE;
+    shared->settling--;
+    return slot;
+}
+
 void dbguard_board_rebuild(dbguard_shared_t *shared)
 {
     uint32_t held = 0;
@@ -156,7 +181,9 @@ void dbguard_board_rebuild(dbguard_shared_t *shared)
 
     shared->free_head = DBGUARD_NONE;
     shared->queue_head = shared->queue_tail = DBGUARD_NONE;
+    shared->settle_head = shared->settle_tail = DBGUARD_NONE;
     shared->prefix.waiting = 0;
+    shared->settling = 0;
     for (i = shared->nslots; i-- > 0;) {
         dbguard_slot_t *s = &shared->slots[i];
 
@@ -171,6 +198,9 @@ void dbguard_board_rebuild(dbguard_shared_t *shared)
             held++;
             break;
         case DBGUARD_EXPELLED:
+            break;
+        case DBGUARD_SETTLING:
+            dbguard_board_settle(shared, i);
             break;
         default:
             dbguard_board_push_free(shared, i);
@@ -192,8 +222,12 @@ static int sound(const dbguard_shared_t *shared)
     return is(shared, shared->free_head, DBGUARD_FREE)
            && is(shared, shared->queue_head, DBGUARD_WAITING)
            && is(shared, shared->queue_tail, DBGUARD_WAITING)
+           && is(shared, shared->settle_head, DBGUARD_SETTLING)
+           && is(shared, shared->settle_tail, DBGUARD_SETTLING)
            && (shared->queue_head == DBGUARD_NONE)
                   == (shared->prefix.waiting == 0)
+           && (shared->settle_head == DBGUARD_NONE)
+                  == (shared->settling == 0)
            && shared->prefix.held <= shared->nslots;
 }
 

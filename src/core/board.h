@@ -14,8 +14,8 @@
  *     that a slot's semaphore is posted after the lock is gone.
  *   - Slots are the truth. A request has exactly one slot while it waits or
  *     holds, and a slot's `state` is stored last, so that whoever dies at any
- *     instruction leaves every slot in a state that is one of the four.
- *   - `held`, `waiting` and the lists are derived from the slots and are
+ *     instruction leaves every slot in one of its states.
+ *   - `held`, `waiting`, `settling` and the lists are derived from the slots and are
  *     rebuilt from them when a holder of the lock died or a check fails.
  *   - Only indexes, never pointers: every process maps the segment where it
  *     likes.
@@ -60,14 +60,20 @@ typedef struct dbguard_prefix_t {
     uint64_t size;             /* bytes of the whole segment */
     _Atomic uint32_t held;     /* tokens out now */
     _Atomic uint32_t waiting;  /* requests in the queue now */
+    _Atomic uint32_t closed;   /* set by a build of another layout that has made
+                                  a segment of its own: no token is given any
+                                  more, those that are out come back */
 } dbguard_prefix_t;
 
 typedef enum dbguard_state_t {
     DBGUARD_FREE = 0, /* on the free list */
     DBGUARD_WAITING,  /* in the queue, no token */
     DBGUARD_HELD,     /* has a token */
-    DBGUARD_EXPELLED  /* out of the queue with `reason`; its owner has yet to
+    DBGUARD_EXPELLED, /* out of the queue with `reason`; its owner has yet to
                          notice, and frees it */
+    DBGUARD_SETTLING  /* its token has come back at `released`, and is given out
+                         again when the database has had time to notice that
+                         the connection is closed; nobody owns the slot */
 } dbguard_state_t;
 
 typedef enum dbguard_reason_t {
@@ -88,9 +94,10 @@ typedef struct dbguard_slot_t {
     _Atomic uint32_t state;  /* dbguard_state_t; the commit point */
     uint32_t reason;         /* dbguard_reason_t of an EXPELLED one */
     uint64_t serial;         /* of this occupancy; never the same twice */
-    uint32_t prev, next;     /* neighbours in the queue or the free list */
+    uint32_t prev, next;     /* neighbours in its list */
     int64_t since;           /* when it came */
-    int64_t granted;         /* when it was given its token */
+    int64_t granted;         /* from when on it may use its token */
+    int64_t released;        /* when its token came back */
     int64_t deadline;        /* a waiting one's end of patience */
     sem_t wake;              /* posted when `state` changed under a waiter. A
                                 post too many is harmless, so is one too few:
@@ -120,6 +127,7 @@ typedef struct dbguard_limits_t {
     uint32_t queue;        /* waiting places, >= 0 */
     uint32_t dryrun;       /* decide and record, refuse nobody */
     int64_t patience;      /* longest wait; 0 = from the mean hold */
+    int64_t settle;        /* from a token's return to its next use */
     int64_t retry_min;     /* Retry-After, whole seconds in microseconds */
     int64_t retry_max;     /* >= retry_min */
 } dbguard_limits_t;
@@ -151,7 +159,9 @@ typedef struct dbguard_shared_t {
     pthread_mutex_t lock;
     _Atomic uint32_t seq;
     uint32_t free_head;
-    uint32_t queue_head, queue_tail; /* in order of serial */
+    uint32_t queue_head, queue_tail;   /* in order of serial */
+    uint32_t settle_head, settle_tail; /* in order of release */
+    uint32_t settling;
     uint32_t held_peak;
     uint64_t serial; /* the last one given */
     uint64_t random; /* state of the jitter's generator, never 0 */
@@ -212,6 +222,9 @@ uint32_t dbguard_board_pop_free(dbguard_shared_t *shared);
 void dbguard_board_push_free(dbguard_shared_t *shared, uint32_t slot);
 void dbguard_board_enqueue(dbguard_shared_t *shared, uint32_t slot);
 void dbguard_board_unqueue(dbguard_shared_t *shared, uint32_t slot);
+void dbguard_board_settle(dbguard_shared_t *shared, uint32_t slot);
+/* Take the one out that has settled longest; it is on no list then. */
+uint32_t dbguard_board_unsettle(dbguard_shared_t *shared);
 
 /* The entry of the flight recorder for now, rolled if need be. */
 dbguard_second_t *dbguard_board_second(dbguard_shared_t *shared, int64_t now);

@@ -416,7 +416,7 @@ const command_rec dbguard_commands[] = {
                      "min=DURATION or max=DURATION"),
     AP_INIT_RAW_ARGS("DBGuardScoreboard", setting, NULL, EVERYWHERE,
                      "a file name"),
-    {NULL}
+    {0}
 };
 
 void *dbguard_server_create(apr_pool_t *p, server_rec *s)

@@ -5,9 +5,10 @@
  *   - A request that is not guarded passes one comparison.
  *   - One token for a root request, whatever it includes, redirects to or
  *     fails into: the record lies at the root.
- *   - A token comes back at the first of: EOS passes (PHP's shutdown, which
- *     closes the database handles, is over by then), the request is logged,
- *     its pool dies, the parent reaps the process. Leaving twice is harmless.
+ *   - A token comes back at the first of: EOS passes and nothing is still to be
+ *     produced (PHP's shutdown, which closes the database handles, is over by
+ *     then), the request is logged, its pool dies, the parent reaps the
+ *     process. Leaving twice is harmless.
  *   - A refusal precedes any handler.
  *   - A waiter looks every TICK whether its client is still there. */
 
@@ -74,16 +75,34 @@ static apr_status_t pool_dies(void *record)
     return APR_SUCCESS;
 }
 
+/* Some handlers (mod_cgi) pass a pipe and EOS at once, before what comes out
+ * of the pipe exists. */
+static int is_complete(const apr_bucket_brigade *bb)
+{
+    apr_bucket *b;
+
+    for (b = APR_BRIGADE_FIRST(bb); b != APR_BRIGADE_SENTINEL(bb);
+         b = APR_BUCKET_NEXT(b))
+        if (b->length == (apr_size_t)-1)
+            return 0;
+    return 1;
+}
+
 static apr_status_t hold_end_filter(ap_filter_t *f, apr_bucket_brigade *bb)
 {
-    if (!APR_BRIGADE_EMPTY(bb) && APR_BUCKET_IS_EOS(APR_BRIGADE_LAST(bb))) {
-        ap_filter_t *next = f->next;
+    dbguard_record_t *record = f->ctx;
+    ap_filter_t *next = f->next;
+    apr_status_t rv;
 
-        give_back(f->ctx);
-        ap_remove_output_filter(f);
+    if (APR_BRIGADE_EMPTY(bb) || !APR_BUCKET_IS_EOS(APR_BRIGADE_LAST(bb)))
         return ap_pass_brigade(next, bb);
-    }
-    return ap_pass_brigade(f->next, bb);
+    ap_remove_output_filter(f);
+    /* Before what may take long: a client that reads slowly. */
+    if (is_complete(bb))
+        give_back(record);
+    rv = ap_pass_brigade(next, bb);
+    give_back(record);
+    return rv;
 }
 
 /* --- what is guarded ------------------------------------------------------- */
@@ -126,7 +145,8 @@ static int may_use_database(const request_rec *r)
 
 /* --- words for the log ------------------------------------------------------ */
 
-static const char *verdict_of(apr_pool_t *p, const dbguard_decision_t *d)
+static const char *verdict_of(apr_pool_t *p, const dbguard_decision_t *d,
+                              int queued)
 {
     const char *reason = dbguard_reason_name(d->reason);
 
@@ -136,7 +156,7 @@ static const char *verdict_of(apr_pool_t *p, const dbguard_decision_t *d)
         return apr_pstrcat(p, "dryrun(", reason, ")", NULL);
     if (d->would == DBGUARD_WAIT)
         return "dryrun(waited)";
-    return d->waited > 0 ? "waited" : "admitted";
+    return queued ? "waited" : "admitted";
 }
 
 static const char *number(apr_pool_t *p, int64_t n)
@@ -210,12 +230,30 @@ static int client_gone(const request_rec *r)
            && (fd.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
 
+static struct timespec instant(int64_t t)
+{
+    struct timespec at = {t / SECOND, t % SECOND * 1000};
+
+    return at;
+}
+
 static void sleep_until(sem_t *wake, int64_t until)
 {
-    struct timespec t = {until / SECOND, until % SECOND * 1000};
+    struct timespec at = instant(until);
 
     /* Woken, timed out or interrupted: the caller looks at the board. */
-    sem_clockwait(wake, CLOCK_MONOTONIC, &t);
+    sem_clockwait(wake, CLOCK_MONOTONIC, &at);
+}
+
+/* The last user's connection is only just closed: a millisecond or two. */
+static void let_settle(int64_t start)
+{
+    struct timespec at = instant(start);
+
+    while (dbguard_clock_now() < start
+           && clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &at, NULL)
+                  == EINTR)
+        ;
 }
 
 static void give_up(dbguard_board_t *board, dbguard_decision_t *d,
@@ -233,7 +271,7 @@ static void wait_for_token(request_rec *r, dbguard_board_t *board,
                            dbguard_decision_t *d)
 {
     sem_t *wake = dbguard_admission_wake(board, d->ticket);
-    int64_t begin = dbguard_clock_now(), now = begin;
+    int64_t now = dbguard_clock_now();
     /* Only a lock that cannot be had keeps a waiter beyond its deadline. */
     int64_t last = d->deadline + 2 * SECOND;
 
@@ -251,7 +289,6 @@ static void wait_for_token(request_rec *r, dbguard_board_t *board,
         if (now >= tick)
             dbguard_reaper_sweep();
     }
-    d->waited = now - begin;
 }
 
 /* --- the hooks --------------------------------------------------------------- */
@@ -275,11 +312,15 @@ static dbguard_record_t *record_for(request_rec *root)
     return record;
 }
 
+/* A decision, and what it means for the record. Returns when the request may
+ * go on, or is refused. */
 static void ask(request_rec *r, const request_rec *root,
                 dbguard_record_t *record, dbguard_decision_t *d)
 {
     dbguard_board_t *board = dbguard_board();
     dbguard_visitor_t visitor = {0};
+    int64_t begin;
+    int queued;
 
     if (board == NULL) {
         memset(d, 0, sizeof(*d));
@@ -287,17 +328,25 @@ static void ask(request_rec *r, const request_rec *root,
         d->reason = DBGUARD_REASON_BOARD;
         d->retry_after
             = dbguard_server(r->server)->set[DBGUARD_SET_RETRY_MAX].number;
+        record->verdict = verdict_of(root->pool, d, 0);
         return;
     }
+    begin = dbguard_clock_now();
     visitor.pid = process;
     apr_cpystrn(visitor.client, root->useragent_ip, sizeof(visitor.client));
     apr_cpystrn(visitor.endpoint, record->endpoint, sizeof(visitor.endpoint));
-    dbguard_admission_enter(board, &visitor, dbguard_clock_now(), d);
+    dbguard_admission_enter(board, &visitor, begin, d);
     record->ticket = d->ticket;
     record->holds = d->ticket.serial != 0;
-    if (d->outcome == DBGUARD_WAIT)
+    queued = d->outcome == DBGUARD_WAIT;
+    if (queued)
         wait_for_token(r, board, d);
+    if (d->outcome == DBGUARD_ADMITTED && d->start > begin)
+        let_settle(d->start);
+    if (queued || d->start > begin)
+        record->waited += dbguard_clock_now() - begin;
     record->holds = d->outcome == DBGUARD_ADMITTED && d->ticket.serial != 0;
+    record->verdict = verdict_of(root->pool, d, queued);
 }
 
 static int guard(request_rec *r)
@@ -315,8 +364,6 @@ static int guard(request_rec *r)
         return HTTP_SERVICE_UNAVAILABLE;
     if (!record->holds) {
         ask(r, root, record, &d);
-        record->verdict = verdict_of(root->pool, &d);
-        record->waited += d.waited;
         set_environment(r, record);
         if (d.outcome == DBGUARD_REFUSED) {
             log_refusal(r, record, d.reason, dbguard_board());

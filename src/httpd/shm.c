@@ -83,17 +83,38 @@ const char *dbguard_shm_last_good(const char *name)
     return NULL;
 }
 
+/* Do both, the open file and its name, still mean the same? */
+static int is_named(apr_file_t *f, const char *file, apr_pool_t *p)
+{
+    apr_finfo_t open_one, named;
+    const apr_int32_t want = APR_FINFO_DEV | APR_FINFO_INODE;
+
+    return apr_file_info_get(&open_one, want, f) == APR_SUCCESS
+           && apr_stat(&named, file, want, p) == APR_SUCCESS
+           && open_one.device == named.device
+           && open_one.inode == named.inode;
+}
+
+/* What was written of a scoreboard before its maker was killed, possibly
+ * nothing, begins as every scoreboard does. */
+static int is_scoreboard(apr_file_t *f, dbguard_prefix_t *prefix)
+{
+    apr_size_t len = 0, known = sizeof(prefix->magic);
+
+    memset(prefix, 0, sizeof(*prefix));
+    apr_file_read_full(f, prefix, sizeof(*prefix), &len);
+    return memcmp(prefix->magic, DBGUARD_MAGIC, len < known ? len : known) == 0;
+}
+
 /* May what stands at `file` be replaced? Only a scoreboard whose server is
  * gone may; APR_ENOENT when nothing is there. */
 static apr_status_t clear_stale(server_rec *s, const char *file)
 {
     apr_pool_t *p = s->process->pool;
     dbguard_prefix_t prefix;
-    apr_size_t len = sizeof(prefix);
     apr_finfo_t info;
     apr_file_t *f;
-    apr_status_t rv = apr_stat(&info, file, APR_FINFO_TYPE | APR_FINFO_SIZE
-                                                | APR_FINFO_LINK, p);
+    apr_status_t rv = apr_stat(&info, file, APR_FINFO_TYPE | APR_FINFO_LINK, p);
 
     if (rv != APR_SUCCESS)
         return rv;
@@ -106,22 +127,19 @@ static apr_status_t clear_stale(server_rec *s, const char *file)
                      "something else stands there; name another file", file);
         return APR_EGENERAL;
     }
-    /* An empty one is what a kill in the middle of its making leaves. */
-    if (info.size > 0
-        && (apr_file_read_full(f, &prefix, len, NULL) != APR_SUCCESS
-            || memcmp(prefix.magic, DBGUARD_MAGIC, sizeof(prefix.magic))))
+    if (!is_scoreboard(f, &prefix)) {
         rv = APR_EGENERAL;
-    if (rv != APR_SUCCESS)
         ap_log_error(APLOG_MARK, APLOG_EMERG, 0, s,
                      "DBGUARD0009: DBGuardScoreboard %s cannot be used: the "
                      "file that is there is not a scoreboard; name another "
                      "one", file);
-    else if (apr_file_lock(f, APR_FLOCK_EXCLUSIVE | APR_FLOCK_NONBLOCK)) {
+    }
+    else if (apr_file_lock(f, APR_FLOCK_EXCLUSIVE | APR_FLOCK_NONBLOCK)
+             || !is_named(f, file, p)) {
         ap_log_error(APLOG_MARK, APLOG_EMERG, 0, s,
                      "DBGUARD0008: DBGuardScoreboard %s belongs to another "
                      "httpd that is running (process %u); give each its own "
-                     "DefaultRuntimeDir or DBGuardScoreboard", file,
-                     info.size > 0 ? prefix.pid : 0);
+                     "DefaultRuntimeDir or DBGuardScoreboard", file, prefix.pid);
         rv = APR_EBUSY;
     }
     else {
@@ -129,22 +147,28 @@ static apr_status_t clear_stale(server_rec *s, const char *file)
         ap_log_error(APLOG_MARK, APLOG_NOTICE, rv, s,
                      "DBGUARD0006: replaced the scoreboard %s that process %u "
                      "had left behind; it did not end in an orderly way", file,
-                     info.size > 0 ? prefix.pid : 0);
+                     prefix.pid);
     }
     apr_file_close(f);
     return rv;
 }
 
-/* Allocate, own and lock the file of a new segment, magic first: a kill from
+/* Lock, allocate and own the file of a new segment, magic first: a kill from
  * now on leaves something that the next start knows for its own. */
-static apr_status_t prepare(apr_file_t *f, const char *file, uint64_t size)
+static apr_status_t prepare(apr_file_t *f, const char *file, uint64_t size,
+                            apr_pool_t *p)
 {
     apr_size_t len = sizeof(DBGUARD_MAGIC);
     apr_os_file_t fd;
-    apr_status_t rv = apr_file_write_full(f, DBGUARD_MAGIC, len, NULL);
+    apr_status_t rv = apr_file_lock(f,
+                                    APR_FLOCK_EXCLUSIVE | APR_FLOCK_NONBLOCK);
 
+    /* Another server that starts at this moment may have taken the file, which
+     * nobody had locked, for a stale one. */
+    if (rv == APR_SUCCESS && !is_named(f, file, p))
+        rv = APR_EBUSY;
     if (rv == APR_SUCCESS)
-        rv = apr_file_lock(f, APR_FLOCK_EXCLUSIVE | APR_FLOCK_NONBLOCK);
+        rv = apr_file_write_full(f, DBGUARD_MAGIC, len, NULL);
     if (rv == APR_SUCCESS)
         rv = apr_os_file_get(&fd, f);
     if (rv == APR_SUCCESS)
@@ -176,7 +200,7 @@ static apr_status_t create(server_rec *s, const char *file, uint32_t nslots,
                            | APR_FOPEN_DELONCLOSE,
                        APR_FPROT_UREAD | APR_FPROT_UWRITE, p);
     if (rv == APR_SUCCESS)
-        rv = prepare(f, file, *size);
+        rv = prepare(f, file, *size, p);
     if (rv == APR_SUCCESS)
         rv = apr_mmap_create(&map, f, 0, *size,
                              APR_MMAP_READ | APR_MMAP_WRITE, p);
@@ -216,7 +240,7 @@ static void use(const retained_t *r)
 /* A graceful restart brought another build. */
 static apr_status_t replace(server_rec *s, retained_t *r, uint32_t nslots)
 {
-    const dbguard_prefix_t *old = r->base;
+    dbguard_prefix_t *old = r->base;
     void *base;
     apr_size_t size;
     int generation = 0;
@@ -241,6 +265,8 @@ static apr_status_t replace(server_rec *s, retained_t *r, uint32_t nslots)
     rv = create(s, r->file, nslots, &base, &size);
     if (rv != APR_SUCCESS)
         return rv;
+    /* What it has out comes back to it, and nothing more goes out. */
+    old->closed = 1;
     r->elder = r->base;
     r->elder_generation = generation - 1;
     r->base = base;

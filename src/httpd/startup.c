@@ -56,6 +56,7 @@ static void derive(const dbguard_server_t *server, dbguard_limits_t *limits)
     limits->patience = set[DBGUARD_SET_QUEUE_PATIENCE].number;
     if (limits->patience == DBGUARD_AUTO)
         limits->patience = 0;
+    limits->settle = DBGUARD_SETTLE;
     limits->dryrun = engine == DBGUARD_ENGINE_DRYRUN;
     limits->retry_min = set[DBGUARD_SET_RETRY_MIN].number;
     limits->retry_max = set[DBGUARD_SET_RETRY_MAX].number;

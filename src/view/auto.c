@@ -18,6 +18,7 @@ void dbguard_view_auto(const dbguard_view_t *view,
     line(view, "DryRun", s->limits.dryrun);
     line(view, "Held", s->held);
     line(view, "HeldPeak", s->held_peak);
+    line(view, "Settling", s->settling);
     line(view, "Waiting", s->waiting);
     line(view, "QueueLength", s->limits.queue);
     line(view, "Slots", s->nslots);

@@ -23,6 +23,7 @@ static void copy_board(dbguard_snapshot_t *to, const dbguard_shared_t *from)
     to->limits = from->limits;
     to->held = from->prefix.held;
     to->waiting = from->prefix.waiting;
+    to->settling = from->settling;
     to->held_peak = from->held_peak;
     to->hold = from->hold;
     to->counters = from->counters;
@@ -103,8 +104,6 @@ static void copy_holders(dbguard_snapshot_t *to, const dbguard_shared_t *from)
         dbguard_holder_t *h = &to->holders[to->nholders];
         uint32_t state = s->state;
 
-        if (state == DBGUARD_EXPELLED)
-            to->expelled++;
         if (state != DBGUARD_WAITING && state != DBGUARD_HELD)
             continue;
         h->state = state;

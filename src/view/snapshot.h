@@ -33,7 +33,7 @@ typedef struct dbguard_snapshot_t {
     uint32_t parent, generation, engine;
     int steady; /* 0: somebody wrote all the while; sums may not add up */
     dbguard_limits_t limits;
-    uint32_t held, waiting, expelled, held_peak, nslots;
+    uint32_t held, waiting, settling, held_peak, nslots;
     uint32_t elder; /* holders in a segment that an upgrade left behind are
                        counted as well, and are not shown here */
     int64_t hold;        /* moving mean of the holds, microseconds */
