@@ -134,22 +134,22 @@ check()
     rm -rf build/gcc build/clang build/asan
     generate
 
-    step 'gcc: configure' configure_in gcc CC=gcc
-    step 'gcc: make' make_in gcc
-    step 'gcc: make check' make_in gcc check
+    step 'gcc configure' configure_in gcc CC=gcc
+    step 'gcc make' make_in gcc
+    step 'gcc make check' make_in gcc check
 
-    step 'clang: configure' configure_in clang CC=clang
-    step 'clang: make' make_in clang
-    step 'clang: unit tests' make_in clang check-unit
+    step 'clang configure' configure_in clang CC=clang
+    step 'clang make' make_in clang
+    step 'clang unit tests' make_in clang check-unit
 
-    step 'sanitizers: configure' configure_in asan CC=gcc --enable-sanitizers
-    step 'sanitizers: make' make_in asan
-    step 'sanitizers: unit tests' make_in asan check-unit
+    step 'sanitizers configure' configure_in asan CC=gcc --enable-sanitizers
+    step 'sanitizers make' make_in asan
+    step 'sanitizers unit tests' make_in asan check-unit
     # httpd and PHP leave much to be freed by their exit.
-    step 'sanitizers: integration tests' \
+    step 'sanitizers integration tests' \
         env ASAN_OPTIONS=detect_leaks=0 make -C build/asan check-integration
 
-    step 'valgrind: unit tests' make_in gcc check-valgrind
+    step 'valgrind unit tests' make_in gcc check-valgrind
     # The integration tests have run: in the distribution only the unit tests.
     step 'distcheck' make_in gcc distcheck PROVE=:
 

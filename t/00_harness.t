@@ -53,7 +53,7 @@ subtest 'restart and configtest' => sub {
     my @before = $apache->workers;
     $apache->set(docroot_config => 'SetEnv X y');
     $apache->restart('graceful');
-    is($apache->get('/p.php')->{status}, 200, 'served after a graceful restart');
+    is($apache->get('/p.php')->{status}, 200, 'after a graceful restart');
     wait_until(sub { !grep { kill 0 => $_ } @before }, 10, 'old workers to go');
     $apache->set(config => 'NoSuchDirective');
     my ($code, $output) = $apache->configtest;
@@ -113,6 +113,17 @@ END
             'the rest to go');
         pass("gone after SIG$signal");
     }
+};
+
+subtest 'a report of a sanitizer fails its test' => sub {
+    my ($code, $output) = DBGuard::Process::run($^X, "-I$FindBin::Bin/lib",
+        '-MDBGuard::Stack', '-e', <<'END');
+my $apache = DBGuard::Stack->start(apache => { guard => 0 })->apache;
+open my $log, '>>', $apache->dir . '/log/error.log';
+print $log "==1==ERROR: AddressSanitizer: heap-use-after-free\n";
+END
+    is($code, 1, 'the exit code');
+    like($output, qr/heap-use-after-free/, 'the report is shown');
 };
 
 done_testing;

@@ -6,7 +6,8 @@
 #  - All workers are there from the beginning and none is retired, so what a
 #    test sees does not depend on the MPM's warm-up.
 #  - The access log has the same columns with and without the module.
-#  - The port stays the same from one start to the next.
+#  - The port stays the same from one start to the next, unless somebody else
+#    takes it in between.
 package DBGuard::Apache;
 
 use strict;
@@ -24,11 +25,14 @@ use DBGuard::Process;
 *spew = \&DBGuard::Stack::spew;
 
 my $lib = dirname(__FILE__) . '/..';
+my $owner = $$;
+my @instances;
 
 # arg:
 #   dir             where to live
 #   db              a DBGuard::MariaDB that PHP's db() connects to
 #   guard           load the module (default 1)
+#   module          its file, when it is not the one that was built
 #   mpm             prefork (default), worker, event
 #   workers         MaxRequestWorkers (default 16)
 #   threads         ThreadsPerChild of worker and event (default 8)
@@ -49,11 +53,12 @@ sub new
     my $self = bless {
         guard => 1, mpm => 'prefork', workers => 16, threads => 8,
         modules => [], config => '', docroot_config => '', files => {},
-        php_ini => {}, docroot => "$lib/www", %arg,
+        php_ini => {}, docroot => "$lib/www",
+        module => DBGuard::Stack::builddir() . '/.libs/mod_dbguard.so', %arg,
     }, $class;
 
     croak "$self->{module} is not built"
-        if $self->{guard} && !-e ($self->{module} = module_file());
+        if $self->{guard} && !-e $self->{module};
     $self->{port} = DBGuard::Stack::free_port();
     make_path(map { "$self->{dir}/$_" } qw(conf log run www php sessions));
     $self->copy_docroot;
@@ -65,7 +70,19 @@ sub new
         chown $uid, $gid, "$self->{dir}/log/php.log", "$self->{dir}/sessions";
     }
     $self->write_config;
+    push @instances, $self;
     return $self;
+}
+
+# A sanitizer's report fails the test that made it, whatever else it checks.
+END {
+    for my $self ($$ == $owner ? @instances : ()) {
+        my $log = join '', map { slurp($_) } glob "$self->{dir}/log/*.log";
+        next if $log
+            !~ /^(.*(?:ERROR: \w+Sanitizer|runtime error:).*\n(?:.*\n){0,20})/m;
+        print STDERR $1 =~ s/^/# /gmr;
+        DBGuard::Process::fail_at_end();
+    }
 }
 
 sub port { $_[0]{port} }
@@ -96,8 +113,6 @@ sub httpd
 {
     return apxs('SBINDIR', '/usr/sbin') . '/' . apxs('PROGNAME', 'apache2');
 }
-
-sub module_file { DBGuard::Stack::builddir() . '/.libs/mod_dbguard.so' }
 
 my %built_in;
 
@@ -306,7 +321,7 @@ sub copy_file
 sub configtest
 {
     my ($self) = @_;
-    local %ENV = (%ENV, preload());
+    local %ENV = (%ENV, $self->preload);
     return DBGuard::Process::run(httpd(), '-f', $self->config_file, '-t');
 }
 
@@ -321,7 +336,20 @@ sub ctl
 # A module built with sanitizers needs their library in the program first.
 sub preload
 {
-    return $ENV{DBGUARD_PRELOAD} ? (LD_PRELOAD => $ENV{DBGUARD_PRELOAD}) : ();
+    my ($self) = @_;
+    my $library = $ENV{DBGUARD_PRELOAD} or return;
+    my $shim = "$self->{dir}/nodeepbind.so";
+
+    if (!-e $shim) {
+        my @command = (qw(cc -D_GNU_SOURCE -shared -fPIC -o), $shim,
+            "$lib/nodeepbind.c");
+        system(@command) == 0 or croak "failed: @command";
+    }
+    return (
+        LD_PRELOAD => "$shim:$library",
+        ASAN_OPTIONS => join ':', $ENV{ASAN_OPTIONS} // (),
+            'verify_asan_link_order=0',
+    );
 }
 
 # Starts, or dies with what httpd said.
@@ -353,13 +381,12 @@ sub try_start
 sub launch
 {
     my ($self) = @_;
-    my $output = "$self->{dir}/log/stdout.log";
+    my $output = "$self->{dir}/log/stdout." . ++$self->{launches} . '.log';
     my $starts = $self->generations;
 
     $self->kill;
-    unlink $output;
     $self->{process} = DBGuard::Process->spawn(
-        output => $output, env => { preload() },
+        output => $output, env => { $self->preload },
         command => [httpd(), '-f', $self->config_file, '-DFOREGROUND']);
     wait_until(sub { !$self->running || $self->generations > $starts },
         60, 'httpd to start');
@@ -396,9 +423,7 @@ sub stop
 {
     my ($self) = @_;
     my $process = delete $self->{process} or return;
-    my $status = $process->stop('TERM', 20);
-    $self->look_for_sanitizer_reports;
-    return $status;
+    return $process->stop('TERM', 20);
 }
 
 # Everything at once and without a word, as a power cut would.
@@ -408,30 +433,20 @@ sub kill
     my $process = delete $self->{process} or return;
     DBGuard::Process::kill_members($process->pid);
     $process->stop('KILL', 10);
-    $self->look_for_sanitizer_reports;
 }
 
-# A sanitizer's report fails the test that made it, whatever else it checks.
-sub look_for_sanitizer_reports
-{
-    my ($self) = @_;
-    my $log = $self->error_log . slurp("$self->{dir}/log/stdout.log");
-    return if $log !~ /^(.*(?:ERROR: \w+Sanitizer|runtime error:).*)$/m;
-    print STDERR "# sanitizer: $1\n", DBGuard::Stack::tail($'), "\n";
-    DBGuard::Process::fail_at_end();
-}
-
-# The processes that serve requests; mod_cgid's daemon is another child.
+# The processes that serve requests. mod_cgid's daemon is another child: the
+# one that holds the sockets with that name, its own and accepted ones.
 sub workers
 {
     my ($self) = @_;
-    my ($daemon) = slurp('/proc/net/unix')
-        =~ /(\d+) \Q$self->{dir}\E\/run\/cgisock/;
+    my $sockets = slurp('/proc/net/unix');
+    my %daemon = map { ("socket:[$_]" => 1) }
+        $sockets =~ /(\d+) \Q$self->{dir}\E\/run\/cgisock/g;
     return grep {
         my $pid = $_;
         slurp("/proc/$pid/cmdline") =~ /^\Q@{[httpd()]}\E\0/
-            && !($daemon && grep { (readlink $_ // '') eq "socket:[$daemon]" }
-                glob "/proc/$pid/fd/*");
+            && !grep { $daemon{readlink($_) // ''} } glob "/proc/$pid/fd/*";
     } DBGuard::Process::children_of($self->parent);
 }
 

@@ -118,7 +118,7 @@ sub parse
         my $name = lc $1;
         $headers{$name} = exists $headers{$name} ? "$headers{$name}, $2" : $2;
     }
-    my $bodyless = $self->{method} eq 'HEAD' || $status == 204 || $status == 304;
+    my $bodyless = $self->{method} eq 'HEAD' || $status =~ /^(204|304)$/;
     my ($done, $body) = $bodyless ? (1, '') : body_of($rest, $eof, %headers);
     $self->answer($status, $reason, \%headers, $body) if $done || $eof;
 }

@@ -6,7 +6,8 @@
 #  - Passwords are in files that only their reader can open, never in an
 #    argument. root@localhost is for sql(); app is the application's account,
 #    with all rights on the database `app`, from 127.0.0.1 and by the socket.
-#  - The port and the folder stay the same from one start to the next.
+#  - The folder, the data and, unless somebody else takes it in between, the
+#    port stay the same from one start to the next.
 package DBGuard::MariaDB;
 
 use strict;
@@ -95,7 +96,8 @@ sub install
     my $sql = "use mysql;\n" . DBGuard::Stack::slurp($tables)
         . "FLUSH PRIVILEGES;\n"
         . "CREATE DATABASE app CHARACTER SET utf8mb4;\n"
-        . "CREATE USER root\@localhost IDENTIFIED BY '$self->{root_password}';\n"
+        . 'CREATE USER root@localhost'
+        . " IDENTIFIED BY '$self->{root_password}';\n"
         . "GRANT ALL ON *.* TO root\@localhost WITH GRANT OPTION;\n";
     for my $host (qw(localhost 127.0.0.1)) {
         $sql .= "CREATE USER app\@$host IDENTIFIED BY '$self->{password}';\n"
@@ -206,7 +208,8 @@ sub sql_file
 sub status
 {
     my ($self, $name) = @_;
-    return (split /\t/, scalar $self->sql("SHOW GLOBAL STATUS LIKE '$name'"))[1];
+    my ($row) = $self->sql("SHOW GLOBAL STATUS LIKE '$name'");
+    return (split /\t/, $row)[1];
 }
 
 sub variable
