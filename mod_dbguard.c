@@ -16,6 +16,7 @@ static void register_hooks(apr_pool_t *p)
     dbguard_config_register();
     dbguard_logitems_register();
     dbguard_status_register();
+    dbguard_refusal_register();
 
     /* ... and puts it into force (post_config). */
     dbguard_startup_register();

@@ -233,15 +233,18 @@ static void wait_in_queue(dbguard_shared_t *shared, dbguard_slot_t *s,
 }
 
 /* What On would say to one who comes now. In DryRun those above the budget
- * stand for the queue that On would have. */
+ * stand for the queue that On would have; those whom On would have refused are
+ * not there for it. */
 static dbguard_outcome_t judge(const dbguard_shared_t *shared, int may_have)
 {
     uint64_t queued = shared->prefix.waiting;
 
     if (shared->limits.dryrun) {
-        if (shared->prefix.held < shared->limits.budget)
+        uint32_t held = shared->prefix.held - shared->beyond;
+
+        if (held < shared->limits.budget)
             return DBGUARD_ADMITTED;
-        queued = shared->prefix.held - shared->limits.budget;
+        queued = held - shared->limits.budget;
     }
     else if (may_have)
         return DBGUARD_ADMITTED;
@@ -291,7 +294,8 @@ void dbguard_admission_enter(dbguard_board_t *board,
             shared->counters.dryrun_waited++;
         else if (would == DBGUARD_REFUSED) {
             shared->counters.dryrun_refused++;
-            decision->reason = DBGUARD_REASON_BUDGET;
+            s->reason = decision->reason = DBGUARD_REASON_BUDGET;
+            shared->beyond++;
         }
     }
     finish(board, now);
@@ -358,6 +362,7 @@ static int64_t vacate(dbguard_shared_t *shared, uint32_t slot, int64_t now)
         held = now > s->granted ? now - s->granted : 0;
         s->released = now;
         shared->prefix.held--;
+        shared->beyond -= s->reason != DBGUARD_REASON_NONE;
         dbguard_board_settle(shared, slot);
         return held;
     }

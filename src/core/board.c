@@ -184,6 +184,7 @@ void dbguard_board_rebuild(dbguard_shared_t *shared)
     shared->settle_head = shared->settle_tail = DBGUARD_NONE;
     shared->prefix.waiting = 0;
     shared->settling = 0;
+    shared->beyond = 0;
     for (i = shared->nslots; i-- > 0;) {
         dbguard_slot_t *s = &shared->slots[i];
 
@@ -196,6 +197,7 @@ void dbguard_board_rebuild(dbguard_shared_t *shared)
             break;
         case DBGUARD_HELD:
             held++;
+            shared->beyond += s->reason != DBGUARD_REASON_NONE;
             break;
         case DBGUARD_EXPELLED:
             break;

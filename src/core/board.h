@@ -92,7 +92,8 @@ typedef struct dbguard_visitor_t {
 
 typedef struct dbguard_slot_t {
     _Atomic uint32_t state;  /* dbguard_state_t; the commit point */
-    uint32_t reason;         /* dbguard_reason_t of an EXPELLED one */
+    uint32_t reason;         /* dbguard_reason_t of an EXPELLED one, and of one
+                                that holds only thanks to DryRun */
     uint64_t serial;         /* of this occupancy; never the same twice */
     uint32_t prev, next;     /* neighbours in its list */
     int64_t since;           /* when it came */
@@ -162,6 +163,7 @@ typedef struct dbguard_shared_t {
     uint32_t queue_head, queue_tail;   /* in order of serial */
     uint32_t settle_head, settle_tail; /* in order of release */
     uint32_t settling;
+    uint32_t beyond; /* of those that hold: On would have refused them */
     uint32_t held_peak;
     uint64_t serial; /* the last one given */
     uint64_t random; /* state of the jitter's generator, never 0 */

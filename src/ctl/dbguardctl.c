@@ -69,7 +69,9 @@ static int map(apr_pool_t *p, const char *file,
                           "DBGuardEngine On, and is this its DBGuardScoreboard "
                           "(see -f)?", 0);
     if (rv == APR_SUCCESS)
-        rv = apr_file_info_get(&info, APR_FINFO_SIZE, f);
+        rv = apr_file_info_get(&info, APR_FINFO_SIZE | APR_FINFO_TYPE, f);
+    if (rv == APR_SUCCESS && info.filetype != APR_REG)
+        return fail(file, "is not a file", 0);
     if (rv == APR_SUCCESS && info.size == 0)
         return fail(file, "is empty: the server is just being started", 0);
     if (rv == APR_SUCCESS)

@@ -54,10 +54,11 @@ static const struct {
 static const char *const engine_words[] = {"Off", "On", "DryRun"};
 
 /* Counted anew with every reading of the configuration. */
-static int guarded;
+static int guarded, guarded_in_doubt;
 
-int dbguard_config_guarded(void)
+int dbguard_config_guarded(int *refused)
 {
+    *refused = guarded_in_doubt;
     return guarded;
 }
 
@@ -392,6 +393,7 @@ static const char *set_guard(cmd_parms *cmd, void *config, const char *args)
     if (error != NULL) {
         error = stop_or_keep(cmd, error, "what it applies to is guarded");
         dir->guard = 1;
+        guarded_in_doubt++;
     }
     guarded += dir->guard;
     return error;
@@ -475,7 +477,7 @@ static int forget(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp)
     (void)pconf;
     (void)plog;
     (void)ptemp;
-    guarded = 0;
+    guarded = guarded_in_doubt = 0;
     return OK;
 }
 

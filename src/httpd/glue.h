@@ -77,8 +77,9 @@ void dbguard_config_register(void);
 const dbguard_server_t *dbguard_server(const server_rec *s);
 /* The name of a setting, as "DBGuardQueue length". */
 const char *dbguard_set_name(dbguard_set_t set);
-/* How many places of the configuration said DBGuard On. */
-int dbguard_config_guarded(void);
+/* How many places of the configuration said DBGuard On, and how many of those
+ * are guarded because what they said was refused in a reload. */
+int dbguard_config_guarded(int *refused);
 
 /* --- shm.c: the segment -------------------------------------------------- */
 
@@ -87,8 +88,7 @@ dbguard_board_t *dbguard_board(void);
 /* Has a configuration been in force in this server before? Then this is a
  * reload, and an error would end the parent. */
 int dbguard_shm_reloading(void);
-/* The value that a setting had in the configuration before this one, or NULL.
- * Valid as long as the segment. */
+/* The value that a setting had when it was last valid, or NULL. */
 const char *dbguard_shm_last_good(const char *name);
 /* Is there a segment of this build from before this reload? It becomes the
  * board. */
@@ -97,8 +97,8 @@ int dbguard_shm_continue(void);
  * graceful restart. nslots matters for a new one only. Logs what went wrong. */
 apr_status_t dbguard_shm_open(server_rec *s, const char *file,
                               uint32_t nslots);
-/* Remember that a configuration is in force. */
-void dbguard_shm_started(void);
+/* Remember that this configuration is in force. */
+void dbguard_shm_started(server_rec *s);
 void dbguard_shm_register(void);
 
 /* --- startup.c: the configuration comes into force ----------------------- */
@@ -116,7 +116,6 @@ typedef struct dbguard_record_t {
     int refused;         /* it was answered by the refusal */
     const char *verdict; /* as in the log */
     char *endpoint;
-    const request_rec *told; /* whose environment says so */
     int64_t waited;      /* microseconds */
     int64_t held;        /* microseconds, of all tokens that came back; -1
                             when none has yet */
@@ -133,6 +132,7 @@ const char *dbguard_body_name(const dbguard_body_t *body);
 /* Read a body from a file. NULL and a sentence in *error when that fails. */
 const dbguard_body_t *dbguard_body_read(apr_pool_t *p, const char *file,
                                         const char **error);
+void dbguard_refusal_register(void);
 /* Answer r with the refusal: nothing but this writes to the client. The value
  * a handler returns. */
 int dbguard_refusal_send(request_rec *r, int64_t retry_after);

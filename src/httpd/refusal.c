@@ -27,10 +27,14 @@
 /* A request body up to this size is read, so that the connection can go on. */
 #define DISCARD_MAX (64 * 1024)
 
+/* A body, cut where the seconds go. */
 struct dbguard_body_t {
     const char *name;
-    const char *text;
+    const apr_array_header_t *pieces; /* const char * */
+    apr_size_t length;                /* of the pieces together */
 };
+
+static const dbguard_body_t *builtin[2]; /* HTML and JSON */
 
 static const char builtin_html[] =
     "<!DOCTYPE html>\n"
@@ -80,11 +84,30 @@ static const char builtin_json[] =
     "served at once. This one was not carried out.\",\"retry_after\":" PLACE
     "}\n";
 
+static const dbguard_body_t *cut(apr_pool_t *p, const char *name,
+                                 const char *text)
+{
+    dbguard_body_t *body = apr_pcalloc(p, sizeof(*body));
+    apr_array_header_t *pieces = apr_array_make(p, 3, sizeof(const char *));
+    const char *place;
+
+    while ((place = strstr(text, PLACE)) != NULL) {
+        *(const char **)apr_array_push(pieces)
+            = apr_pstrmemdup(p, text, place - text);
+        body->length += place - text;
+        text = place + strlen(PLACE);
+    }
+    *(const char **)apr_array_push(pieces) = text;
+    body->length += strlen(text);
+    body->name = name;
+    body->pieces = pieces;
+    return body;
+}
+
 const dbguard_body_t *dbguard_body_read(apr_pool_t *p, const char *name,
                                         const char **error)
 {
     const char *file = ap_server_root_relative(p, name);
-    dbguard_body_t *body = apr_palloc(p, sizeof(*body));
     apr_finfo_t info;
     apr_file_t *f = NULL;
     char *text, why[80];
@@ -111,26 +134,12 @@ const dbguard_body_t *dbguard_body_read(apr_pool_t *p, const char *name,
         *error = "a file that can be read to its end";
         return NULL;
     }
-    body->name = name;
-    body->text = text;
-    return body;
+    return cut(p, name, text);
 }
 
 const char *dbguard_body_name(const dbguard_body_t *body)
 {
     return body->name;
-}
-
-/* The text with the seconds in their places. */
-static const char *fill_in(apr_pool_t *p, const char *text,
-                           const char *seconds)
-{
-    const char *place = strstr(text, PLACE);
-
-    if (place == NULL)
-        return text;
-    return apr_pstrcat(p, apr_pstrmemdup(p, text, place - text), seconds,
-                       fill_in(p, place + strlen(PLACE), seconds), NULL);
 }
 
 /* JSON for those who ask for it: scripts, as opposed to somebody who looks at
@@ -173,6 +182,19 @@ static void dispose_of_body(request_rec *r)
         r->connection->keepalive = AP_CONN_CLOSE;
 }
 
+static void write_body(request_rec *r, const dbguard_body_t *body,
+                       const char *seconds)
+{
+    const char **piece = (const char **)body->pieces->elts;
+    int i;
+
+    for (i = 0; i < body->pieces->nelts; i++) {
+        if (i > 0)
+            ap_rputs(seconds, r);
+        ap_rputs(piece[i], r);
+    }
+}
+
 int dbguard_refusal_send(request_rec *r, int64_t retry_after)
 {
     const dbguard_server_t *server = dbguard_server(r->server);
@@ -180,14 +202,9 @@ int dbguard_refusal_send(request_rec *r, int64_t retry_after)
     const dbguard_body_t *body = json ? server->json : server->html;
     const char *seconds = apr_psprintf(r->pool, "%d",
                                        (int)(retry_after / SECOND));
-    const char *text = json ? builtin_json : builtin_html;
-    apr_size_t len;
 
-    if (body != NULL)
-        text = body->text;
-    text = fill_in(r->pool, text, seconds);
-    len = strlen(text);
-
+    if (body == NULL)
+        body = builtin[json];
     r->status = server->status ? server->status : HTTP_SERVICE_UNAVAILABLE;
     r->status_line = NULL;
     dispose_of_body(r);
@@ -204,7 +221,23 @@ int dbguard_refusal_send(request_rec *r, int64_t retry_after)
     ap_run_insert_error_filter(r);
     ap_set_content_type(r, json ? "application/json"
                                 : "text/html; charset=utf-8");
-    ap_set_content_length(r, (apr_off_t)len);
-    ap_rwrite(text, (int)len, r);
+    ap_set_content_length(r, (apr_off_t)(body->length
+                                         + (body->pieces->nelts - 1)
+                                               * strlen(seconds)));
+    write_body(r, body, seconds);
     return OK;
+}
+
+static int pre_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp)
+{
+    (void)plog;
+    (void)ptemp;
+    builtin[0] = cut(pconf, "built-in", builtin_html);
+    builtin[1] = cut(pconf, "built-in", builtin_json);
+    return OK;
+}
+
+void dbguard_refusal_register(void)
+{
+    ap_hook_pre_config(pre_config, NULL, NULL, APR_HOOK_MIDDLE);
 }

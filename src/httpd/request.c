@@ -135,8 +135,11 @@ static int may_use_database(const request_rec *r)
     /* A file that no media type is known of has an empty handler. */
     if (r->handler == NULL || *r->handler == '\0')
         return 0;
+    /* PHP says 404 by itself to a script that is not there. */
+    if (strncmp(r->handler, "application/x-httpd-", 20) == 0)
+        return r->finfo.filetype != APR_NOFILE;
     if (is_media_type(r))
-        return strncmp(r->handler, "application/x-httpd-", 20) == 0;
+        return 0;
     for (i = 0; own[i] != NULL; i++)
         if (strcmp(r->handler, own[i]) == 0)
             return 0;
@@ -164,17 +167,17 @@ static const char *number(apr_pool_t *p, int64_t n)
     return n == 0 ? "0" : apr_psprintf(p, "%" APR_INT64_T_FMT, n);
 }
 
-/* For the handler and for %{...}e. A request_rec comes here once, so that
- * nothing has to be looked for and replaced. */
-static void set_environment(request_rec *r, dbguard_record_t *record)
+/* For the handler and for %{...}e, where they are not there yet. */
+static void set_environment(request_rec *r, const dbguard_record_t *record)
 {
     apr_table_t *env = r->subprocess_env;
 
+    if (apr_table_get(env, "DBGUARD_VERDICT") != NULL)
+        return;
     apr_table_addn(env, "DBGUARD_VERDICT", record->verdict);
     apr_table_addn(env, "DBGUARD_WAIT", number(r->pool, record->waited));
     apr_table_addn(env, "DBGUARD_CLASS", DBGUARD_CLASS_DEFAULT);
     apr_table_addn(env, "DBGUARD_ENDPOINT", record->endpoint);
-    record->told = r;
 }
 
 /* At most one line every WARN_EVERY from all processes together. */
@@ -378,8 +381,11 @@ static int guard(request_rec *r)
                           "DBGUARD0023: %s: %s", record->verdict,
                           record->endpoint);
     }
-    else if (r->main != NULL)
-        return DECLINED; /* the one that it is part of ends the hold */
+    else {
+        set_environment(r, record);
+        if (r->main != NULL)
+            return DECLINED; /* the one that it is part of ends the hold */
+    }
     ap_add_output_filter_handle(hold_end, record, r, r->connection);
     return DECLINED;
 }
@@ -404,8 +410,7 @@ static int log_transaction(request_rec *r)
         give_back(record);
         while (r->next != NULL)
             r = r->next;
-        if (record->told != r)
-            set_environment(r, record);
+        set_environment(r, record);
         if (record->held >= 0)
             apr_table_addn(r->subprocess_env, "DBGUARD_HOLD",
                            number(r->pool, record->held));

@@ -45,6 +45,7 @@ typedef struct retained_t {
     const char *file; /* its name, in the process pool */
     void *elder;      /* one of another layout that may have holders, or NULL */
     int elder_generation;
+    apr_table_t *last_good; /* setting -> value, in the process pool */
 } retained_t;
 
 #define RETAINED_KEY "mod_dbguard"
@@ -71,16 +72,9 @@ int dbguard_shm_reloading(void)
 const char *dbguard_shm_last_good(const char *name)
 {
     const retained_t *r = retained();
-    const dbguard_shared_t *shared = r != NULL ? r->base : NULL;
-    uint32_t i;
 
-    if (shared == NULL
-        || dbguard_board_kind(shared, r->size) != DBGUARD_SAME_LAYOUT)
-        return NULL;
-    for (i = 0; i < shared->nsettings; i++)
-        if (strcmp(shared->settings[i].name, name) == 0)
-            return shared->settings[i].value;
-    return NULL;
+    return r != NULL && r->last_good != NULL ? apr_table_get(r->last_good, name)
+                                             : NULL;
 }
 
 /* Do both, the open file and its name, still mean the same? */
@@ -106,6 +100,14 @@ static int is_scoreboard(apr_file_t *f, dbguard_prefix_t *prefix)
     return memcmp(prefix->magic, DBGUARD_MAGIC, len < known ? len : known) == 0;
 }
 
+static void log_cannot_make(server_rec *s, const char *file, apr_status_t rv)
+{
+    ap_log_error(APLOG_MARK, APLOG_EMERG, rv, s,
+                 "DBGUARD0010: cannot make the scoreboard %s; DBGuardScoreboard "
+                 "must name a file in a directory where the server may write, "
+                 "with room for it", file);
+}
+
 /* May what stands at `file` be replaced? Only a scoreboard whose server is
  * gone may; APR_ENOENT when nothing is there. */
 static apr_status_t clear_stale(server_rec *s, const char *file)
@@ -116,8 +118,12 @@ static apr_status_t clear_stale(server_rec *s, const char *file)
     apr_file_t *f;
     apr_status_t rv = apr_stat(&info, file, APR_FINFO_TYPE | APR_FINFO_LINK, p);
 
-    if (rv != APR_SUCCESS)
+    if (APR_STATUS_IS_ENOENT(rv))
         return rv;
+    if (rv != APR_SUCCESS) {
+        log_cannot_make(s, file, rv);
+        return rv;
+    }
     if (info.filetype == APR_REG)
         rv = apr_file_open(&f, file, APR_FOPEN_READ | APR_FOPEN_WRITE,
                            APR_OS_DEFAULT, p);
@@ -214,11 +220,7 @@ static apr_status_t create(server_rec *s, const char *file, uint32_t nslots,
     if (rv == APR_SUCCESS)
         return rv;
 
-    ap_log_error(APLOG_MARK, APLOG_EMERG, rv, s,
-                 "DBGUARD0010: cannot make the scoreboard %s of %" APR_SIZE_T_FMT
-                 " bytes for %u requests; DBGuardScoreboard must name a file "
-                 "in a directory where the server may write, with that much "
-                 "room", file, *size, nslots);
+    log_cannot_make(s, file, rv);
     apr_pool_destroy(p);
     return rv;
 }
@@ -314,9 +316,24 @@ apr_status_t dbguard_shm_open(server_rec *s, const char *file, uint32_t nslots)
     return rv;
 }
 
-void dbguard_shm_started(void)
+void dbguard_shm_started(server_rec *s)
 {
-    retain()->started = 1;
+    const dbguard_value_t *value = dbguard_server(s)->set;
+    retained_t *r = retain();
+    int set;
+
+    r->started = 1;
+    if (r->last_good == NULL)
+        r->last_good = apr_table_make(s->process->pool, DBGUARD_SETS);
+    for (set = 0; set < DBGUARD_SETS; set++) {
+        const char *name = dbguard_set_name(set);
+        const char *old = apr_table_get(r->last_good, name);
+
+        /* What does not change takes no memory, however many reloads. */
+        if (value[set].valid
+            && (old == NULL || strcmp(old, value[set].text) != 0))
+            apr_table_set(r->last_good, name, value[set].text);
+    }
 }
 
 /* Is a process of the elder's time still there, other than that of `slot`? */

@@ -103,12 +103,18 @@ static void add_line(dbguard_shared_t *shared, const char *name,
     line->valid = (uint32_t)valid;
 }
 
+/* Where a part of the refusal comes from that no valid line sets. */
+static const char *refusal_source(const dbguard_server_t *server)
+{
+    return server->refusal_bad ? server->refusal_bad : "default";
+}
+
 static void add_body(dbguard_shared_t *shared, const char *name,
                      const dbguard_server_t *server, const dbguard_body_t *body,
                      const char *source)
 {
     if (body == NULL)
-        source = server->refusal_bad ? server->refusal_bad : "default";
+        source = refusal_source(server);
     add_line(shared, name, body ? dbguard_body_name(body) : "built-in", "",
              source, body != NULL || server->refusal_bad == NULL);
 }
@@ -119,16 +125,23 @@ static void publish(server_rec *s, dbguard_shared_t *shared,
 {
     const dbguard_server_t *server = dbguard_server(s);
     apr_pool_t *p = s->process->pconf;
-    int set;
+    int set, refused;
 
     shared->nsettings = 0;
     for (set = 0; set < DBGUARD_SETS; set++)
         add_line(shared, dbguard_set_name(set), server->set[set].text,
                  note(p, server, set, limits), server->set[set].source,
                  server->set[set].valid);
+    add_line(shared, "DBGuard",
+             apr_psprintf(p, "On in %d place(s)",
+                          dbguard_config_guarded(&refused)),
+             refused > 0 ? "a reload refused some of them: guarded" : "",
+             "the whole configuration", refused == 0);
     add_line(shared, "DBGuardRefusal status",
              apr_itoa(p, server->status ? server->status : 503), "",
-             server->status ? server->status_source : "default", 1);
+             server->status ? server->status_source
+                            : refusal_source(server),
+             server->status || server->refusal_bad == NULL);
     add_body(shared, "DBGuardRefusal html", server, server->html,
              server->html_source);
     add_body(shared, "DBGuardRefusal json", server, server->json,
@@ -179,6 +192,8 @@ static void log_hosts(server_rec *main_server)
 
 static void log_start(server_rec *s, const dbguard_shared_t *shared)
 {
+    int refused;
+
     ap_log_error(APLOG_MARK, APLOG_NOTICE, 0, s,
                  "DBGUARD0001: mod_dbguard " DBGUARD_VERSION " guards: at most "
                  "%u requests at once may hold a database connection, up to %u "
@@ -189,7 +204,7 @@ static void log_start(server_rec *s, const dbguard_shared_t *shared)
         ap_log_error(APLOG_MARK, APLOG_WARNING, 0, s,
                      "DBGUARD0014: DBGuardEngine DryRun: refusals are recorded "
                      "and nobody is refused; the database is NOT protected");
-    if (dbguard_config_guarded() == 0)
+    if (dbguard_config_guarded(&refused) == 0)
         ap_log_error(APLOG_MARK, APLOG_WARNING, 0, s,
                      "DBGUARD0003: nothing is guarded: there is no \"DBGuard "
                      "On\" anywhere; put one where the requests are that use "
@@ -250,7 +265,7 @@ static int post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp,
                      server->set[DBGUARD_SET_ENGINE].source);
     }
     if (rv == OK)
-        dbguard_shm_started();
+        dbguard_shm_started(s);
     return rv;
 }
 
