@@ -202,6 +202,8 @@ static dbguard_slot_t *occupy(dbguard_shared_t *shared,
     uint32_t slot = dbguard_board_pop_free(shared);
     dbguard_slot_t *s;
 
+    /* Every slot in use: more requests at once than the server has workers
+     * (HTTP/2), or a budget of all of them. What it had to settle is lost. */
     if (slot == DBGUARD_NONE && shared->settling > 0)
         slot = dbguard_board_unsettle(shared);
     if (slot == DBGUARD_NONE)
@@ -235,12 +237,14 @@ static void wait_in_queue(dbguard_shared_t *shared, dbguard_slot_t *s,
 /* What On would say to one who comes now. In DryRun those above the budget
  * stand for the queue that On would have; those whom On would have refused are
  * not there for it. */
-static dbguard_outcome_t judge(const dbguard_shared_t *shared, int may_have)
+static dbguard_outcome_t judge(const dbguard_board_t *board, int may_have)
 {
+    const dbguard_shared_t *shared = board->shared;
     uint64_t queued = shared->prefix.waiting;
 
     if (shared->limits.dryrun) {
-        uint32_t held = shared->prefix.held - shared->beyond;
+        uint64_t held = shared->prefix.held - shared->beyond
+                        + elsewhere(board);
 
         if (held < shared->limits.budget)
             return DBGUARD_ADMITTED;
@@ -274,8 +278,7 @@ void dbguard_admission_enter(dbguard_board_t *board,
         return;
     }
     /* Those who wait are before it, whatever is free. */
-    would = judge(shared,
-                  room(board) && shared->queue_head == DBGUARD_NONE);
+    would = judge(board, room(board) && shared->queue_head == DBGUARD_NONE);
     if (would != DBGUARD_REFUSED || shared->limits.dryrun)
         s = occupy(shared, visitor, now, &decision->ticket);
 

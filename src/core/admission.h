@@ -50,8 +50,8 @@ typedef struct dbguard_decision_t {
     /* What On would have decided; differs from outcome in DryRun only. */
     dbguard_outcome_t would;
     dbguard_ticket_t ticket;
-    int64_t start;       /* when admitted: now, or a moment later while the token
-                            settles; the caller sleeps until then */
+    int64_t start;       /* when admitted: now, or a moment later while the
+                            token settles; the caller sleeps until then */
     int64_t waited;      /* microseconds in the queue so far */
     int64_t deadline;    /* when waiting: the end of its patience */
     int64_t retry_after; /* when refused: whole seconds, in microseconds */

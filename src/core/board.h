@@ -15,8 +15,9 @@
  *   - Slots are the truth. A request has exactly one slot while it waits or
  *     holds, and a slot's `state` is stored last, so that whoever dies at any
  *     instruction leaves every slot in one of its states.
- *   - `held`, `waiting`, `settling` and the lists are derived from the slots and are
- *     rebuilt from them when a holder of the lock died or a check fails.
+ *   - `held`, `waiting`, `settling` and the lists are derived from the slots,
+ *     and are rebuilt from them when a holder of the lock died or a check
+ *     fails.
  *   - Only indexes, never pointers: every process maps the segment where it
  *     likes.
  *   - Readers (status pages, dbguardctl with a read-only mapping) take no

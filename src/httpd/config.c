@@ -78,7 +78,7 @@ const dbguard_server_t *dbguard_server(const server_rec *s)
     return ap_get_module_config(s->module_config, &dbguard_module);
 }
 
-/* --- reading one value ---------------------------------------------------- */
+/* --- reading one value -------------------------------------------------- */
 
 static int read_engine(const char *text, int64_t *number)
 {
@@ -152,7 +152,7 @@ static const char *next_word(apr_pool_t *p, const char **rest)
     return ap_getword_conf(p, rest);
 }
 
-/* --- refusing one --------------------------------------------------------- */
+/* --- refusing one ------------------------------------------------------- */
 
 static const char *complain(cmd_parms *cmd, const char *what,
                             const char *value, const char *allowed)
@@ -212,7 +212,7 @@ static const char *refuse_setting(cmd_parms *cmd, dbguard_server_t *server,
     return error;
 }
 
-/* --- DBGuardEngine, -Budget, -Queue, -RetryAfter, -Scoreboard -------------- */
+/* --- DBGuardEngine, -Budget, -Queue, -RetryAfter, -Scoreboard ----------- */
 
 /* The setting of a directive that key (NULL: none) names, or DBGUARD_SETS. */
 static dbguard_set_t find_set(const char *directive, const char *key)
@@ -313,7 +313,7 @@ static const char *setting(cmd_parms *cmd, void *dir, const char *args)
     return error ? refuse_setting(cmd, server, error) : NULL;
 }
 
-/* --- DBGuardRefusal -------------------------------------------------------- */
+/* --- DBGuardRefusal ----------------------------------------------------- */
 
 static const char *refusal_word(cmd_parms *cmd, dbguard_server_t *server,
                                 const char *word)
@@ -345,6 +345,18 @@ static const char *refusal_word(cmd_parms *cmd, dbguard_server_t *server,
     return error ? complain(cmd, cmd->cmd->name, word, error) : NULL;
 }
 
+/* What a word that was refused was to set; any part, when that is not clear. */
+static unsigned refusal_part(const char *word)
+{
+    if (word != NULL && strncasecmp(word, "status=", 7) == 0)
+        return DBGUARD_BAD_STATUS;
+    if (word != NULL && strncasecmp(word, "html=", 5) == 0)
+        return DBGUARD_BAD_HTML;
+    if (word != NULL && strncasecmp(word, "json=", 5) == 0)
+        return DBGUARD_BAD_JSON;
+    return DBGUARD_BAD_STATUS | DBGUARD_BAD_HTML | DBGUARD_BAD_JSON;
+}
+
 static const char *set_refusal(cmd_parms *cmd, void *dir, const char *args)
 {
     dbguard_server_t *server = ap_get_module_config(
@@ -363,14 +375,15 @@ static const char *set_refusal(cmd_parms *cmd, void *dir, const char *args)
         error = word != NULL ? refusal_word(cmd, server, word)
                              : complain(cmd, cmd->cmd->name, args,
                                         cmd->cmd->errmsg);
+        if (error != NULL)
+            server->refusal_bad |= refusal_part(word);
     }
     if (error == NULL)
         return NULL;
-    server->refusal_bad = where(cmd);
     return stop_or_keep(cmd, error, "the built-in answer takes its place");
 }
 
-/* --- DBGuard ---------------------------------------------------------------- */
+/* --- DBGuard ------------------------------------------------------------ */
 
 static const char *set_guard(cmd_parms *cmd, void *config, const char *args)
 {
@@ -399,7 +412,7 @@ static const char *set_guard(cmd_parms *cmd, void *config, const char *args)
     return error;
 }
 
-/* --- the table, and merging -------------------------------------------------- */
+/* --- the table, and merging --------------------------------------------- */
 
 #define EVERYWHERE (RSRC_CONF | ACCESS_CONF)
 
@@ -449,8 +462,7 @@ void *dbguard_server_merge(apr_pool_t *p, void *b, void *a)
         merged->json = add->json;
         merged->json_source = add->json_source;
     }
-    if (add->refusal_bad)
-        merged->refusal_bad = add->refusal_bad;
+    merged->refusal_bad |= add->refusal_bad;
     return merged;
 }
 

@@ -21,7 +21,7 @@ APLOG_USE_MODULE(dbguard);
 /* The name of the class of every guarded request. */
 #define DBGUARD_CLASS_DEFAULT "default"
 
-/* --- config.c: directives ------------------------------------------------ */
+/* --- config.c: directives ----------------------------------------------- */
 
 typedef enum dbguard_engine_t {
     DBGUARD_ENGINE_OFF,
@@ -53,14 +53,16 @@ typedef struct dbguard_value_t {
 
 typedef struct dbguard_body_t dbguard_body_t;
 
+/* The parts of DBGuardRefusal. */
+enum { DBGUARD_BAD_STATUS = 1, DBGUARD_BAD_HTML = 2, DBGUARD_BAD_JSON = 4 };
+
 typedef struct dbguard_server_t {
     dbguard_value_t set[DBGUARD_SETS]; /* main server only */
     int status;                        /* 0: not set */
     const dbguard_body_t *html;        /* NULL: not set */
     const dbguard_body_t *json;
     const char *html_source, *json_source, *status_source;
-    const char *refusal_bad; /* file:line of a DBGuardRefusal that a reload
-                                could not take, or NULL */
+    unsigned refusal_bad; /* DBGUARD_BAD_ bits: what a reload could not take */
 } dbguard_server_t;
 
 typedef struct dbguard_dir_t {
@@ -81,12 +83,11 @@ const char *dbguard_set_name(dbguard_set_t set);
  * are guarded because what they said was refused in a reload. */
 int dbguard_config_guarded(int *refused);
 
-/* --- shm.c: the segment -------------------------------------------------- */
+/* --- shm.c: the segment ------------------------------------------------- */
 
 /* The board of this process, or NULL while there is none. */
 dbguard_board_t *dbguard_board(void);
-/* Has a configuration been in force in this server before? Then this is a
- * reload, and an error would end the parent. */
+/* Is this the configuration of a reload? Then an error would end the parent. */
 int dbguard_shm_reloading(void);
 /* The value that a setting had when it was last valid, or NULL. */
 const char *dbguard_shm_last_good(const char *name);
@@ -97,17 +98,17 @@ int dbguard_shm_continue(void);
  * graceful restart. nslots matters for a new one only. Logs what went wrong. */
 apr_status_t dbguard_shm_open(server_rec *s, const char *file,
                               uint32_t nslots);
-/* Remember that this configuration is in force. */
-void dbguard_shm_started(server_rec *s);
+/* This configuration is in force: its values are the last good ones. */
+void dbguard_shm_remember(server_rec *s);
 void dbguard_shm_register(void);
 
-/* --- startup.c: the configuration comes into force ----------------------- */
+/* --- startup.c: the configuration comes into force ---------------------- */
 
 void dbguard_startup_register(void);
 /* On or DryRun in this process? */
 int dbguard_engine_runs(void);
 
-/* --- request.c: the path of a request ------------------------------------ */
+/* --- request.c: the path of a request ----------------------------------- */
 
 /* What became of a request, kept at its root. */
 typedef struct dbguard_record_t {
@@ -125,7 +126,7 @@ void dbguard_request_register(void);
 /* The record of the request that r belongs to, or NULL: not guarded. */
 const dbguard_record_t *dbguard_request_record(const request_rec *r);
 
-/* --- refusal.c: the answer that runs nothing ----------------------------- */
+/* --- refusal.c: the answer that runs nothing ---------------------------- */
 
 /* The file that a body was read from, as it was written. */
 const char *dbguard_body_name(const dbguard_body_t *body);
@@ -137,7 +138,7 @@ void dbguard_refusal_register(void);
  * a handler returns. */
 int dbguard_refusal_send(request_rec *r, int64_t retry_after);
 
-/* --- the rest ------------------------------------------------------------ */
+/* --- the rest ----------------------------------------------------------- */
 
 void dbguard_logitems_register(void); /* logitems.c: %^DV and its like */
 void dbguard_status_register(void);   /* status.c: server-status */

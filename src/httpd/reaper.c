@@ -86,9 +86,9 @@ static int monitor(apr_pool_t *p, server_rec *s)
     repairs = board->shared->counters.repairs;
     if (repairs > repairs_seen)
         ap_log_error(APLOG_MARK, APLOG_WARNING, 0, s,
-                     "DBGUARD0025: the scoreboard was rebuilt %" APR_UINT64_T_FMT
-                     " time(s): a process died while it changed it; nothing "
-                     "was lost", repairs - repairs_seen);
+                     "DBGUARD0025: the scoreboard was rebuilt %"
+                     APR_UINT64_T_FMT " time(s): a process died while it "
+                     "changed it; nothing was lost", repairs - repairs_seen);
     repairs_seen = repairs;
     return DECLINED;
 }

@@ -73,8 +73,8 @@ static const char builtin_html[] =
     "<p>More people are using this site right now than it can serve at once. "
     "Your request was <strong>not</strong> carried out; nothing was changed."
     "</p>\n"
-    "<p>Please try again in <strong>" PLACE " seconds</strong>. A page that you "
-    "were only looking at comes back by itself.</p>\n"
+    "<p>Please try again in <strong>" PLACE " seconds</strong>. A page that "
+    "you were only looking at comes back by itself.</p>\n"
     "</main>\n"
     "</body>\n"
     "</html>\n";

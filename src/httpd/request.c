@@ -51,7 +51,7 @@ const dbguard_record_t *dbguard_request_record(const request_rec *r)
     return record_of(root_of((request_rec *)r));
 }
 
-/* --- giving the token back ------------------------------------------------- */
+/* --- giving the token back ---------------------------------------------- */
 
 static void give_back(dbguard_record_t *record)
 {
@@ -105,7 +105,7 @@ static apr_status_t hold_end_filter(ap_filter_t *f, apr_bucket_brigade *bb)
     return rv;
 }
 
-/* --- what is guarded ------------------------------------------------------- */
+/* --- what is guarded ---------------------------------------------------- */
 
 /* r->handler is a media type that httpd derived from the file, not a handler
  * that somebody set. */
@@ -146,7 +146,7 @@ static int may_use_database(const request_rec *r)
     return 1;
 }
 
-/* --- words for the log ------------------------------------------------------ */
+/* --- words for the log -------------------------------------------------- */
 
 static const char *verdict_of(apr_pool_t *p, const dbguard_decision_t *d,
                               int queued)
@@ -198,7 +198,10 @@ static void warn_of_refusals(request_rec *r, const dbguard_board_t *board)
                   "a token, %u wait, %" APR_UINT64_T_FMT " have been refused "
                   "since the last line like this; see server-status or "
                   "dbguardctl status for what holds them",
-                  shared->limits.budget, shared->prefix.held,
+                  shared->limits.budget,
+                  shared->prefix.held
+                      + (shared->elder && board->elder ? board->elder->held
+                                                       : 0),
                   shared->prefix.waiting,
                   total - atomic_exchange(&shared->warned_total, total));
 }
@@ -213,7 +216,7 @@ static void log_refusal(request_rec *r, const dbguard_record_t *record,
         warn_of_refusals(r, board);
 }
 
-/* --- waiting ---------------------------------------------------------------- */
+/* --- waiting ------------------------------------------------------------ */
 
 /* Has the client closed its side? A half-closed connection counts: hardly
  * anybody who has asked a question over HTTP stops listening on purpose, and
@@ -294,7 +297,7 @@ static void wait_for_token(request_rec *r, dbguard_board_t *board,
     }
 }
 
-/* --- the hooks --------------------------------------------------------------- */
+/* --- the hooks ---------------------------------------------------------- */
 
 static dbguard_record_t *record_for(request_rec *root)
 {
@@ -346,7 +349,10 @@ static void ask(request_rec *r, const request_rec *root,
         wait_for_token(r, board, d);
     if (d->outcome == DBGUARD_ADMITTED && d->start > begin)
         let_settle(d->start);
-    if (queued || d->start > begin)
+    /* Until it could go on, or was refused. */
+    if (d->outcome == DBGUARD_ADMITTED && d->start > begin)
+        record->waited += d->start - begin;
+    else if (queued)
         record->waited += dbguard_clock_now() - begin;
     record->holds = d->outcome == DBGUARD_ADMITTED && d->ticket.serial != 0;
     record->verdict = verdict_of(root->pool, d, queued);

@@ -39,7 +39,6 @@
 /* Kept by httpd across restarts, when this module's own variables are not. It
  * may be read by another build than wrote it: append only. */
 typedef struct retained_t {
-    int started;      /* a configuration is, or was, in force */
     void *base;       /* the segment in use, or NULL */
     apr_size_t size;
     const char *file; /* its name, in the process pool */
@@ -62,11 +61,11 @@ dbguard_board_t *dbguard_board(void)
     return board.shared != NULL ? &board : NULL;
 }
 
+/* 0 in the first pass of a start and in a configtest, 1 in the second. Whether
+ * this module was loaded before does not matter. */
 int dbguard_shm_reloading(void)
 {
-    const retained_t *r = retained();
-
-    return r != NULL && r->started;
+    return ap_state_query(AP_SQ_CONFIG_GEN) > 1;
 }
 
 const char *dbguard_shm_last_good(const char *name)
@@ -103,9 +102,9 @@ static int is_scoreboard(apr_file_t *f, dbguard_prefix_t *prefix)
 static void log_cannot_make(server_rec *s, const char *file, apr_status_t rv)
 {
     ap_log_error(APLOG_MARK, APLOG_EMERG, rv, s,
-                 "DBGUARD0010: cannot make the scoreboard %s; DBGuardScoreboard "
-                 "must name a file in a directory where the server may write, "
-                 "with room for it", file);
+                 "DBGUARD0010: cannot make the scoreboard %s; "
+                 "DBGuardScoreboard must name a file in a directory where the "
+                 "server may write, with room for it", file);
 }
 
 /* May what stands at `file` be replaced? Only a scoreboard whose server is
@@ -145,7 +144,8 @@ static apr_status_t clear_stale(server_rec *s, const char *file)
         ap_log_error(APLOG_MARK, APLOG_EMERG, 0, s,
                      "DBGUARD0008: DBGuardScoreboard %s belongs to another "
                      "httpd that is running (process %u); give each its own "
-                     "DefaultRuntimeDir or DBGuardScoreboard", file, prefix.pid);
+                     "DefaultRuntimeDir or DBGuardScoreboard", file,
+                     prefix.pid);
         rv = APR_EBUSY;
     }
     else {
@@ -316,13 +316,12 @@ apr_status_t dbguard_shm_open(server_rec *s, const char *file, uint32_t nslots)
     return rv;
 }
 
-void dbguard_shm_started(server_rec *s)
+void dbguard_shm_remember(server_rec *s)
 {
     const dbguard_value_t *value = dbguard_server(s)->set;
     retained_t *r = retain();
     int set;
 
-    r->started = 1;
     if (r->last_good == NULL)
         r->last_good = apr_table_make(s->process->pool, DBGUARD_SETS);
     for (set = 0; set < DBGUARD_SETS; set++) {

@@ -103,20 +103,30 @@ static void add_line(dbguard_shared_t *shared, const char *name,
     line->valid = (uint32_t)valid;
 }
 
-/* Where a part of the refusal comes from that no valid line sets. */
-static const char *refusal_source(const dbguard_server_t *server)
+/* A part of DBGuardRefusal; value is NULL when no line sets it. */
+static void add_part(dbguard_shared_t *shared, const char *name,
+                     const char *value, const char *initial,
+                     const char *source, int bad)
 {
-    return server->refusal_bad ? server->refusal_bad : "default";
+    add_line(shared, name, value ? value : initial,
+             bad ? "what a reload said was refused" : "",
+             source ? source : "default", !bad);
 }
 
-static void add_body(dbguard_shared_t *shared, const char *name,
-                     const dbguard_server_t *server, const dbguard_body_t *body,
-                     const char *source)
+static void add_refusal(dbguard_shared_t *shared,
+                        const dbguard_server_t *server, apr_pool_t *p)
 {
-    if (body == NULL)
-        source = refusal_source(server);
-    add_line(shared, name, body ? dbguard_body_name(body) : "built-in", "",
-             source, body != NULL || server->refusal_bad == NULL);
+    unsigned bad = server->refusal_bad;
+
+    add_part(shared, "DBGuardRefusal status",
+             server->status ? apr_itoa(p, server->status) : NULL, "503",
+             server->status_source, bad & DBGUARD_BAD_STATUS);
+    add_part(shared, "DBGuardRefusal html",
+             server->html ? dbguard_body_name(server->html) : NULL, "built-in",
+             server->html_source, bad & DBGUARD_BAD_HTML);
+    add_part(shared, "DBGuardRefusal json",
+             server->json ? dbguard_body_name(server->json) : NULL, "built-in",
+             server->json_source, bad & DBGUARD_BAD_JSON);
 }
 
 /* Written into the segment, where dbguardctl and the next reload read it. */
@@ -137,15 +147,7 @@ static void publish(server_rec *s, dbguard_shared_t *shared,
                           dbguard_config_guarded(&refused)),
              refused > 0 ? "a reload refused some of them: guarded" : "",
              "the whole configuration", refused == 0);
-    add_line(shared, "DBGuardRefusal status",
-             apr_itoa(p, server->status ? server->status : 503), "",
-             server->status ? server->status_source
-                            : refusal_source(server),
-             server->status || server->refusal_bad == NULL);
-    add_body(shared, "DBGuardRefusal html", server, server->html,
-             server->html_source);
-    add_body(shared, "DBGuardRefusal json", server, server->json,
-             server->json_source);
+    add_refusal(shared, server, p);
     shared->engine = engine;
 }
 
@@ -265,7 +267,7 @@ static int post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp,
                      server->set[DBGUARD_SET_ENGINE].source);
     }
     if (rv == OK)
-        dbguard_shm_started(s);
+        dbguard_shm_remember(s);
     return rv;
 }
 

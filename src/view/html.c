@@ -117,7 +117,8 @@ static void span(const dbguard_view_t *view, const char *name,
     dbguard_view_print(view, "<tr><th scope=\"row\">%s</th><td class=\"n\">%.2f"
                        "</td><td class=\"n\">%" PRIu64 "</td><td class=\"n\">%"
                        PRIu64 "</td><td class=\"n\">%" PRIu64 "</td>"
-                       "<td class=\"n\">%u</td><td class=\"n\">%.1f</td></tr>\n",
+                       "<td class=\"n\">%u</td><td class=\"n\">%.1f</td>"
+                       "</tr>\n",
                        name, (double)s->admitted / s->seconds, s->admitted,
                        s->refused, s->aborted, s->held_max, hold);
 }
@@ -130,8 +131,8 @@ static void figures(const dbguard_view_t *view, const dbguard_snapshot_t *s)
                        "<th>mean hold, ms</th></tr>\n");
     span(view, "last minute", &s->minute);
     span(view, "last hour", &s->hour);
-    dbguard_view_print(view, "</table></div>\n<details><summary>All totals since "
-                       "the start</summary><table>\n");
+    dbguard_view_print(view, "</table></div>\n<details><summary>All totals "
+                       "since the start</summary><table>\n");
 #define COUNTER(field, name, help)                                            \
     dbguard_view_print(view, "<tr><td class=\"n\">%" PRIu64 "</td><td>%s</td>" \
                        "</tr>\n", s->counters.field, help);
@@ -181,8 +182,9 @@ void dbguard_view_html(const dbguard_view_t *view, const dbguard_snapshot_t *s)
                        : s->limits.dryrun
                            ? " <strong>DryRun: nobody is refused.</strong>"
                            : "",
-                       s->elder ? " Requests from before an upgrade are counted "
-                                  "against the budget, too." : "");
+                       s->elder ? " Requests from before an upgrade count "
+                                  "against the budget, too."
+                                : "");
     picture(view, s);
     figures(view, s);
     holders(view, s);
