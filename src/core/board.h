@@ -134,8 +134,7 @@ typedef struct dbguard_limits_t {
     int64_t retry_max;     /* >= retry_min */
 } dbguard_limits_t;
 
-/* One line of the effective configuration, as text. It is also where a reload
- * with a bad value finds the last good one. */
+/* One line of the effective configuration, as text. */
 typedef struct dbguard_setting_t {
     char name[32];
     char value[160];  /* as it would be written in a configuration file */

@@ -185,12 +185,14 @@ static const char *stop_or_keep(cmd_parms *cmd, const char *error,
 /* All settings of this directive go back to their last good values. */
 static void keep_last_good(cmd_parms *cmd, dbguard_server_t *server)
 {
-    const char *source = apr_psprintf(
-        cmd->pool, "last good value (%s was refused)", where(cmd));
     int set;
 
     for (set = 0; set < DBGUARD_SETS; set++) {
         const char *text = dbguard_shm_last_good(dbguard_set_name(set));
+
+        const char *source = apr_psprintf(
+            cmd->pool, "%s (%s was refused)",
+            text != NULL ? "last good value" : "default", where(cmd));
 
         if (strcasecmp(specs[set].directive, cmd->cmd->name) != 0)
             continue;
@@ -380,7 +382,7 @@ static const char *set_refusal(cmd_parms *cmd, void *dir, const char *args)
     }
     if (error == NULL)
         return NULL;
-    return stop_or_keep(cmd, error, "the built-in answer takes its place");
+    return stop_or_keep(cmd, error, "what is not set elsewhere is built in");
 }
 
 /* --- DBGuard ------------------------------------------------------------ */

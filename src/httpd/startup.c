@@ -129,22 +129,21 @@ static void add_refusal(dbguard_shared_t *shared,
              server->json_source, bad & DBGUARD_BAD_JSON);
 }
 
-/* Written into the segment, where dbguardctl and the next reload read it. */
+/* Written into the segment, where dbguardctl reads it. */
 static void publish(server_rec *s, dbguard_shared_t *shared,
                     const dbguard_limits_t *limits)
 {
     const dbguard_server_t *server = dbguard_server(s);
     apr_pool_t *p = s->process->pconf;
-    int set, refused;
+    int set, guarded, refused;
 
     shared->nsettings = 0;
     for (set = 0; set < DBGUARD_SETS; set++)
         add_line(shared, dbguard_set_name(set), server->set[set].text,
                  note(p, server, set, limits), server->set[set].source,
                  server->set[set].valid);
-    add_line(shared, "DBGuard",
-             apr_psprintf(p, "On in %d place(s)",
-                          dbguard_config_guarded(&refused)),
+    guarded = dbguard_config_guarded(&refused);
+    add_line(shared, "DBGuard", apr_psprintf(p, "On in %d place(s)", guarded),
              refused > 0 ? "a reload refused some of them: guarded" : "",
              "the whole configuration", refused == 0);
     add_refusal(shared, server, p);
