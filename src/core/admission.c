@@ -1,6 +1,6 @@
 /* Admission: who gets a token, who waits, who is refused. The rules and the
- * invariants are in admission.h. Each verb is: lock, change slots, finish;
- * finish gives what is free to the waiting, unlocks, and wakes them. */
+ * invariants are in admission.h. Each verb is: begin, change slots, finish;
+ * both give what is free to the waiting, finish unlocks and wakes them. */
 
 #include <string.h>
 
@@ -44,8 +44,9 @@ static int64_t take_token(const dbguard_board_t *board, int64_t now)
     uint64_t out = shared->prefix.held + shared->settling + elsewhere(board);
     int64_t start = now;
 
-    if (!shared->limits.dryrun && shared->settling > 0
-        && out >= shared->limits.budget) {
+    /* One, or more when the budget has shrunk meanwhile. */
+    while (!shared->limits.dryrun && shared->settling > 0
+           && out-- >= shared->limits.budget) {
         uint32_t slot = dbguard_board_unsettle(shared);
 
         start = shared->slots[slot].released + shared->limits.settle;
@@ -74,6 +75,9 @@ static int64_t grant(const dbguard_board_t *board, uint32_t slot, int64_t now)
     dbguard_slot_t *s = &shared->slots[slot];
     int64_t start = take_token(board, now);
 
+    /* Both clocks were read before the lock was had, in whatever order. */
+    if (start < s->since)
+        start = s->since;
     s->granted = start;
     if (s->state == DBGUARD_WAITING) {
         dbguard_board_unqueue(shared, slot);
@@ -113,49 +117,73 @@ static void expel(dbguard_shared_t *shared, uint32_t slot,
     count_refusal(shared, reason, now);
 }
 
-/* Give what is free to the waiting. Fills `wakes` with the slots to be woken
- * and returns how many; WAKES means that there may be more to do. */
-static int dispatch(dbguard_board_t *board, int64_t now, uint32_t *wakes)
+/* What happens under one lock. */
+typedef struct section_t {
+    dbguard_board_t *board;
+    int64_t now;
+    uint32_t wakes[WAKES]; /* slots to be woken when the lock is gone */
+    int nwakes;
+} section_t;
+
+/* Give what is free to the waiting, as far as they can be woken. */
+static void dispatch(section_t *in)
 {
+    dbguard_board_t *board = in->board;
     dbguard_shared_t *shared = board->shared;
     int closed = shared->prefix.closed;
-    int n = 0;
 
-    while (n < WAKES && shared->queue_head != DBGUARD_NONE
+    while (in->nwakes < WAKES && shared->queue_head != DBGUARD_NONE
            && (closed || room(board))) {
         uint32_t slot = closed ? shared->queue_head
-                               : board->policy->next(shared, now);
+                               : board->policy->next(shared, in->now);
 
         if (slot == DBGUARD_NONE)
             break;
         if (closed)
-            expel(shared, slot, DBGUARD_REASON_BOARD, now);
-        else if (now >= shared->slots[slot].deadline)
-            expel(shared, slot, DBGUARD_REASON_TIMEOUT, now);
+            expel(shared, slot, DBGUARD_REASON_BOARD, in->now);
+        else if (in->now >= shared->slots[slot].deadline)
+            expel(shared, slot, DBGUARD_REASON_TIMEOUT, in->now);
         else
-            grant(board, slot, now);
-        wakes[n++] = slot;
+            grant(board, slot, in->now);
+        in->wakes[in->nwakes++] = slot;
     }
-    return n;
+}
+
+/* The beginning of every verb. Room may have appeared without an event on this
+ * board: time has passed, or an elder's token came back. */
+static apr_status_t begin(section_t *in, dbguard_board_t *board, int64_t now)
+{
+    apr_status_t rv = dbguard_board_lock(board);
+
+    in->board = board;
+    in->now = now;
+    in->nwakes = 0;
+    if (rv == APR_SUCCESS) {
+        /* With the levels as they were before what is to come. */
+        dbguard_board_second(board->shared, now);
+        retire(board->shared, now);
+        dispatch(in);
+    }
+    return rv;
 }
 
 /* The end of every verb. */
-static void finish(dbguard_board_t *board, int64_t now)
+static void finish(section_t *in)
 {
-    dbguard_shared_t *shared = board->shared;
-    uint32_t wakes[WAKES];
-    int n;
+    dbguard_shared_t *shared = in->board->shared;
+    int full;
 
     do {
         int i;
 
-        retire(shared, now);
-        n = dispatch(board, now, wakes);
-        record(shared, dbguard_board_second(shared, now));
-        dbguard_board_unlock(board);
-        for (i = 0; i < n; i++)
-            sem_post(&shared->slots[wakes[i]].wake);
-    } while (n == WAKES && dbguard_board_lock(board) == APR_SUCCESS);
+        dispatch(in);
+        full = in->nwakes == WAKES;
+        record(shared, dbguard_board_second(shared, in->now));
+        dbguard_board_unlock(in->board);
+        for (i = 0; i < in->nwakes; i++)
+            sem_post(&shared->slots[in->wakes[i]].wake);
+        in->nwakes = 0;
+    } while (full && dbguard_board_lock(in->board) == APR_SUCCESS);
 }
 
 /* Whole seconds between the two limits, evenly spread: clients that were
@@ -260,11 +288,12 @@ void dbguard_admission_enter(dbguard_board_t *board,
                              dbguard_decision_t *decision)
 {
     dbguard_shared_t *shared = board->shared;
+    section_t in;
     dbguard_outcome_t would;
     dbguard_slot_t *s = NULL;
 
     memset(decision, 0, sizeof(*decision));
-    if (dbguard_board_lock(board) != APR_SUCCESS) {
+    if (begin(&in, board, now) != APR_SUCCESS) {
         decision->outcome = decision->would = DBGUARD_REFUSED;
         if (shared->limits.dryrun)
             decision->outcome = DBGUARD_ADMITTED;
@@ -274,7 +303,7 @@ void dbguard_admission_enter(dbguard_board_t *board,
     }
     if (shared->prefix.closed) {
         turn_away(shared, DBGUARD_REASON_BOARD, now, decision);
-        finish(board, now);
+        finish(&in);
         return;
     }
     /* Those who wait are before it, whatever is free. */
@@ -301,7 +330,7 @@ void dbguard_admission_enter(dbguard_board_t *board,
             shared->beyond++;
         }
     }
-    finish(board, now);
+    finish(&in);
 }
 
 /* The slot that a ticket stands for, or NULL when it is no longer in force. */
@@ -322,11 +351,12 @@ void dbguard_admission_poll(dbguard_board_t *board, dbguard_ticket_t ticket,
                             int64_t now, dbguard_decision_t *decision)
 {
     dbguard_shared_t *shared = board->shared;
+    section_t in;
     dbguard_slot_t *s;
 
     memset(decision, 0, sizeof(*decision));
     decision->ticket = ticket;
-    if (dbguard_board_lock(board) != APR_SUCCESS) {
+    if (begin(&in, board, now) != APR_SUCCESS) {
         /* It has a slot, and cannot be judged now: later, or never. */
         decision->outcome = decision->would = DBGUARD_WAIT;
         decision->deadline = now;
@@ -352,7 +382,7 @@ void dbguard_admission_poll(dbguard_board_t *board, dbguard_ticket_t ticket,
     }
     if (s != NULL && decision->outcome != DBGUARD_ADMITTED)
         decision->waited = now - s->since;
-    finish(board, now);
+    finish(&in);
 }
 
 /* Take back what the slot stands for. The time its token was out, or -1. */
@@ -380,12 +410,13 @@ apr_status_t dbguard_admission_leave(dbguard_board_t *board,
                                      int64_t *held)
 {
     dbguard_shared_t *shared = board->shared;
+    section_t in;
     dbguard_second_t *second;
     dbguard_slot_t *s;
     apr_status_t rv;
 
     *held = -1;
-    rv = dbguard_board_lock(board);
+    rv = begin(&in, board, now);
     if (rv != APR_SUCCESS)
         return rv;
 
@@ -410,7 +441,7 @@ apr_status_t dbguard_admission_leave(dbguard_board_t *board,
             second->aborted++;
         }
     }
-    finish(board, now);
+    finish(&in);
     return rv;
 }
 
@@ -434,6 +465,7 @@ apr_status_t dbguard_admission_reap(dbguard_board_t *board, int32_t pid,
                                     int64_t now, uint32_t *taken)
 {
     dbguard_shared_t *shared = board->shared;
+    section_t in;
     apr_status_t rv;
     uint32_t i;
 
@@ -442,7 +474,7 @@ apr_status_t dbguard_admission_reap(dbguard_board_t *board, int32_t pid,
      * without the lock: nobody takes or frees them any more. */
     if (!owns_any(shared, pid))
         return APR_SUCCESS;
-    rv = dbguard_board_lock(board);
+    rv = begin(&in, board, now);
     if (rv != APR_SUCCESS)
         return rv;
 
@@ -453,7 +485,7 @@ apr_status_t dbguard_admission_reap(dbguard_board_t *board, int32_t pid,
         }
     }
     shared->counters.reaped += *taken;
-    finish(board, now);
+    finish(&in);
     return APR_SUCCESS;
 }
 
@@ -461,11 +493,12 @@ apr_status_t dbguard_admission_configure(dbguard_board_t *board,
                                          const dbguard_limits_t *limits,
                                          int64_t now)
 {
-    apr_status_t rv = dbguard_board_lock(board);
+    section_t in;
+    apr_status_t rv = begin(&in, board, now);
 
     if (rv == APR_SUCCESS) {
         board->shared->limits = *limits;
-        finish(board, now);
+        finish(&in);
     }
     return rv;
 }

@@ -272,9 +272,15 @@ void dbguard_board_unlock(dbguard_board_t *board)
 
 dbguard_second_t *dbguard_board_second(dbguard_shared_t *shared, int64_t now)
 {
-    int64_t second = now / SECOND;
-    dbguard_second_t *s = &shared->seconds[second % DBGUARD_SECONDS];
+    dbguard_second_t *s = &shared->seconds[shared->current];
+    int64_t second;
 
+    /* Nearly always, and spares the divisions. */
+    if (now >= s->second * SECOND && now < (s->second + 1) * SECOND)
+        return s;
+    second = now / SECOND;
+    shared->current = (uint32_t)(second % DBGUARD_SECONDS);
+    s = &shared->seconds[shared->current];
     if (s->second != second) {
         memset(s, 0, sizeof(*s));
         s->second = second;

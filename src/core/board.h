@@ -172,6 +172,7 @@ typedef struct dbguard_shared_t {
     _Atomic int64_t warned; /* when the log last spoke of refusals */
     _Atomic uint64_t warned_total; /* and how many there had been by then */
     dbguard_counters_t counters;
+    uint32_t current; /* the entry that was used last */
     dbguard_second_t seconds[DBGUARD_SECONDS];
 
     dbguard_slot_t slots[];

@@ -71,11 +71,10 @@ size_t dbguard_endpoint_fold(const char *method, const char *path, char *buf,
     buf[n++] = ' ';
     if (path == NULL || *path != '/') {
         buf[n++] = '*';
-        buf[n] = '\0';
-        return n;
+        path = end = "";
     }
-
-    end = path + strcspn(path, "?");
+    else
+        end = path + strcspn(path, "?");
     while (path < end) {
         const char *s = path + 1;
         size_t len = 0;

@@ -22,7 +22,7 @@ static const char *digits(const char *text, int64_t max, int64_t *number)
     for (; *p >= '0' && *p <= '9'; p++) {
         int digit = *p - '0';
 
-        if (n > (max - digit) / 10)
+        if (digit > max || n > (max - digit) / 10)
             return NULL;
         n = n * 10 + digit;
     }

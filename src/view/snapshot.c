@@ -58,13 +58,26 @@ static void add(dbguard_span_t *span, const dbguard_second_t *s)
         span->waiting_max = s->waiting_max;
 }
 
+/* What was held before the second `first`: nothing, as far as is known, unless
+ * not one event has been recorded since. */
+static uint32_t last_level(const dbguard_snapshot_t *to,
+                           const dbguard_shared_t *from, int64_t first)
+{
+    uint32_t i;
+
+    for (i = 0; i < DBGUARD_SECONDS; i++)
+        if (from->seconds[i].second >= first)
+            return 0;
+    return to->held;
+}
+
 /* The last hour, oldest second first. A second in which nothing happened has
  * no entry of its own: what was held before it was held through it. */
 static void copy_seconds(dbguard_snapshot_t *to, const dbguard_shared_t *from)
 {
     int64_t last = to->now / SECOND - 1;
     int64_t first = last - DBGUARD_SECONDS + 2;
-    uint32_t level = 0;
+    uint32_t level = last_level(to, from, first);
     int64_t t;
 
     to->minute.seconds = DBGUARD_RECENT;

@@ -48,7 +48,8 @@ static void minute(const dbguard_view_t *view, const dbguard_snapshot_t *s)
     int which, i;
 
     dbguard_view_print(view, "\nthe last minute, a character a second, now at "
-                             "the right; @ is the most\n");
+                             "the right; @ is the most,\nwhich stands behind "
+                             "it\n");
     for (which = 0; which < 3; which++) {
         char text[DBGUARD_RECENT + 1];
         uint32_t most = 0;
@@ -59,8 +60,7 @@ static void minute(const dbguard_view_t *view, const dbguard_snapshot_t *s)
         for (i = 0; i < DBGUARD_RECENT; i++)
             text[i] = step(figure(&s->recent[i], which), most);
         text[DBGUARD_RECENT] = '\0';
-        dbguard_view_print(view, "%-8s |%s| most %u\n", names[which], text,
-                           most);
+        dbguard_view_print(view, "%-8s |%s| %u\n", names[which], text, most);
     }
 }
 
@@ -85,13 +85,18 @@ static void spans(const dbguard_view_t *view, const dbguard_snapshot_t *s)
     span(view, "last hour", &s->hour);
 }
 
+static void total(const dbguard_view_t *view, uint64_t n, const char *help)
+{
+    dbguard_view_print(view, "%15" PRIu64 "  ", n);
+    dbguard_view_wrap(view, 17, 17, help);
+}
+
 static void totals(const dbguard_view_t *view, const dbguard_snapshot_t *s)
 {
     dbguard_view_print(view, "\nsince the start\n");
 #define COUNTER(field, name, help)                                            \
     if (s->counters.field > 0)                                                \
-        dbguard_view_print(view, "%15" PRIu64 "  %s\n", s->counters.field,    \
-                           help);
+        total(view, s->counters.field, help);
 #include "counters.def"
 #undef COUNTER
 }
@@ -99,6 +104,7 @@ static void totals(const dbguard_view_t *view, const dbguard_snapshot_t *s)
 static void holders(const dbguard_view_t *view, const dbguard_snapshot_t *s)
 {
     uint32_t i;
+    int length;
 
     if (s->nholders == 0)
         return;
@@ -107,13 +113,24 @@ static void holders(const dbguard_view_t *view, const dbguard_snapshot_t *s)
     for (i = 0; i < s->nholders && i < LISTED; i++) {
         const dbguard_holder_t *h = &s->holders[i];
 
-        dbguard_view_print(view, "%-7s %9.3f %8d  %-16s %s\n",
+        dbguard_view_print(view, "%-7s %9.3f %8d  %-16s ",
                            h->state == DBGUARD_HELD ? "holds" : "waits",
                            (double)h->age / SECOND, h->visitor.pid,
-                           h->visitor.client, h->visitor.endpoint);
+                           h->visitor.client);
+        length = (int)strlen(h->visitor.client);
+        dbguard_view_wrap(view, 29 + (length > 16 ? length : 16), 28,
+                          h->visitor.endpoint);
     }
     if (i < s->nholders)
         dbguard_view_print(view, "... and %u more\n", s->nholders - i);
+}
+
+static void indented(const dbguard_view_t *view, const char *text)
+{
+    if (*text == '\0')
+        return;
+    dbguard_view_print(view, "%27s", "");
+    dbguard_view_wrap(view, 27, 27, text);
 }
 
 static void settings(const dbguard_view_t *view, const dbguard_snapshot_t *s)
@@ -124,11 +141,14 @@ static void settings(const dbguard_view_t *view, const dbguard_snapshot_t *s)
     for (i = 0; i < s->nsettings; i++) {
         const dbguard_setting_t *line = &s->settings[i];
 
-        dbguard_view_print(view, "  %-22s %-10s %s%s\n", line->name,
-                           line->value, line->source,
-                           line->valid ? "" : "  NOT VALID");
-        if (line->note[0] != '\0')
-            dbguard_view_print(view, "  %-22s   %s\n", "", line->note);
+        int length = (int)strlen(line->value);
+
+        dbguard_view_print(view, "  %-22s %-10s ", line->name, line->value);
+        dbguard_view_wrap(view, 26 + (length > 10 ? length : 10), 27,
+                          line->valid ? line->source : "NOT VALID");
+        if (!line->valid)
+            indented(view, line->source);
+        indented(view, line->note);
     }
 }
 
@@ -138,11 +158,12 @@ void dbguard_view_text(const dbguard_view_t *view,
     char patience[24];
 
     dbguard_view_print(view, "mod_dbguard of httpd %u, up %" PRId64
-                       " s, generation %u%s\n\n", s->parent,
+                       " s, generation %u\n%s\n", s->parent,
                        s->uptime / SECOND, s->generation,
-                       !s->engine ? "   DBGuardEngine Off: NOTHING IS GUARDED"
-                       : s->limits.dryrun ? "   DRYRUN: NOBODY IS REFUSED"
-                                          : "");
+                       !s->engine ? "DBGuardEngine Off: NOTHING IS GUARDED\n"
+                       : s->limits.dryrun
+                           ? "DBGuardEngine DryRun: NOBODY IS REFUSED\n"
+                           : "");
     bar(view, s);
     dbguard_view_print(view, "waiting  %u of %u places, patience %s\n",
                        s->waiting, s->limits.queue,

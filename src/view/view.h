@@ -16,6 +16,12 @@ typedef struct dbguard_view_t {
 void dbguard_view_print(const dbguard_view_t *view, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 
+/* Write text from column `column` on, broken at blanks so that no line is
+ * longer than 80 columns; the next lines begin at column `indent`. Words that
+ * do not fit into a line stay whole. Ends the line. */
+void dbguard_view_wrap(const dbguard_view_t *view, int column, int indent,
+                       const char *text);
+
 /* Lines "DBGuardName: 123" for server-status?auto. Exporters split them at ": "
  * and take the rest for a number: bare numbers only, no second colon, no blank
  * line, names that are alphanumeric and begin with DBGuard. */
