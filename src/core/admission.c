@@ -240,6 +240,7 @@ static dbguard_slot_t *occupy(dbguard_shared_t *shared,
     s->serial = ++shared->serial;
     s->visitor = *visitor;
     s->reason = DBGUARD_REASON_NONE;
+    s->used = 0;
     s->since = now;
     s->granted = 0;
     s->prev = s->next = DBGUARD_NONE;
@@ -320,6 +321,7 @@ void dbguard_admission_enter(dbguard_board_t *board,
         wait_in_queue(shared, s, now, decision);
     else {
         decision->start = grant(board, decision->ticket.slot, now);
+        s->used = 1;
         decision->outcome = DBGUARD_ADMITTED;
         decision->would = would;
         if (would == DBGUARD_WAIT)
@@ -369,6 +371,7 @@ void dbguard_admission_poll(dbguard_board_t *board, dbguard_ticket_t ticket,
     if (s == NULL)
         refuse(shared, DBGUARD_REASON_BOARD, decision);
     else if (s->state == DBGUARD_HELD) {
+        s->used = 1;
         decision->start = s->granted;
         decision->waited = s->granted - s->since;
     }
@@ -405,13 +408,28 @@ static int64_t vacate(dbguard_shared_t *shared, uint32_t slot, int64_t now)
     return held;
 }
 
+static void count_abort(dbguard_shared_t *shared, int64_t now)
+{
+    shared->counters.aborted++;
+    dbguard_board_second(shared, now)->aborted++;
+}
+
+static void count_release(dbguard_shared_t *shared, int64_t held, int64_t now)
+{
+    dbguard_second_t *second = dbguard_board_second(shared, now);
+
+    shared->counters.released++;
+    shared->counters.hold_us += (uint64_t)held;
+    second->released++;
+    second->hold_us += (uint64_t)held;
+}
+
 apr_status_t dbguard_admission_leave(dbguard_board_t *board,
                                      dbguard_ticket_t ticket, int64_t now,
                                      int64_t *held)
 {
     dbguard_shared_t *shared = board->shared;
     section_t in;
-    dbguard_second_t *second;
     dbguard_slot_t *s;
     apr_status_t rv;
 
@@ -427,19 +445,14 @@ apr_status_t dbguard_admission_leave(dbguard_board_t *board,
         int waits = s->state == DBGUARD_WAITING;
 
         *held = vacate(shared, ticket.slot, now);
-        second = dbguard_board_second(shared, now);
-        if (*held >= 0) {
-            shared->counters.released++;
-            shared->counters.hold_us += (uint64_t)*held;
-            second->released++;
-            second->hold_us += (uint64_t)*held;
-            /* The last sixteen or so count. */
+        if (*held >= 0)
+            count_release(shared, *held, now);
+        else if (waits)
+            count_abort(shared, now);
+        /* A token that was never used says nothing of how long one is. The
+         * last sixteen or so count. */
+        if (*held >= 0 && s->used)
             shared->hold += (*held - shared->hold) / 16;
-        }
-        else if (waits) {
-            shared->counters.aborted++;
-            second->aborted++;
-        }
     }
     finish(&in);
     return rv;

@@ -95,6 +95,7 @@ typedef struct dbguard_slot_t {
     _Atomic uint32_t state;  /* dbguard_state_t; the commit point */
     uint32_t reason;         /* dbguard_reason_t of an EXPELLED one, and of one
                                 that holds only thanks to DryRun */
+    uint32_t used;           /* a HELD one's owner knows that it has a token */
     uint64_t serial;         /* of this occupancy; never the same twice */
     uint32_t prev, next;     /* neighbours in its list */
     int64_t since;           /* when it came */

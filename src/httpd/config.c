@@ -371,14 +371,19 @@ static const char *set_refusal(cmd_parms *cmd, void *dir, const char *args)
         error = apr_pstrcat(cmd->pool, "DBGUARD0011: ", error, NULL);
     else if (*rest == '\0')
         error = complain(cmd, cmd->cmd->name, "", cmd->cmd->errmsg);
-    while (error == NULL && *rest != '\0') {
+    while (*rest != '\0') {
         const char *word = next_word(cmd->pool, &rest);
+        const char *wrong = word != NULL
+                                ? refusal_word(cmd, server, word)
+                                : complain(cmd, cmd->cmd->name, args,
+                                           cmd->cmd->errmsg);
 
-        error = word != NULL ? refusal_word(cmd, server, word)
-                             : complain(cmd, cmd->cmd->name, args,
-                                        cmd->cmd->errmsg);
-        if (error != NULL)
+        if (wrong != NULL)
             server->refusal_bad |= refusal_part(word);
+        if (error == NULL)
+            error = wrong;
+        if (word == NULL)
+            break;
     }
     if (error == NULL)
         return NULL;

@@ -125,6 +125,8 @@ typedef struct dbguard_record_t {
 void dbguard_request_register(void);
 /* The record of the request that r belongs to, or NULL: not guarded. */
 const dbguard_record_t *dbguard_request_record(const request_rec *r);
+/* A figure of a record, as text. */
+const char *dbguard_request_number(apr_pool_t *p, int64_t n);
 
 /* --- refusal.c: the answer that runs nothing ---------------------------- */
 

@@ -4,7 +4,6 @@
  * request.c has given the token back. */
 
 #include "apr_optional.h"
-#include "apr_strings.h"
 #include "mod_log_config.h"
 
 #include "glue.h"
@@ -22,8 +21,7 @@ static const char *waited(request_rec *r, char *unused)
     const dbguard_record_t *record = dbguard_request_record(r);
 
     (void)unused;
-    return record ? apr_psprintf(r->pool, "%" APR_INT64_T_FMT, record->waited)
-                  : "-";
+    return record ? dbguard_request_number(r->pool, record->waited) : "-";
 }
 
 static const char *held(request_rec *r, char *unused)
@@ -32,7 +30,7 @@ static const char *held(request_rec *r, char *unused)
 
     (void)unused;
     return record && record->held >= 0
-               ? apr_psprintf(r->pool, "%" APR_INT64_T_FMT, record->held)
+               ? dbguard_request_number(r->pool, record->held)
                : "-";
 }
 

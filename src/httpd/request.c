@@ -162,7 +162,7 @@ static const char *verdict_of(apr_pool_t *p, const dbguard_decision_t *d,
     return queued ? "waited" : "admitted";
 }
 
-static const char *number(apr_pool_t *p, int64_t n)
+const char *dbguard_request_number(apr_pool_t *p, int64_t n)
 {
     return n == 0 ? "0" : apr_psprintf(p, "%" APR_INT64_T_FMT, n);
 }
@@ -175,7 +175,8 @@ static void set_environment(request_rec *r, const dbguard_record_t *record)
     if (apr_table_get(env, "DBGUARD_VERDICT") != NULL)
         return;
     apr_table_addn(env, "DBGUARD_VERDICT", record->verdict);
-    apr_table_addn(env, "DBGUARD_WAIT", number(r->pool, record->waited));
+    apr_table_addn(env, "DBGUARD_WAIT",
+                   dbguard_request_number(r->pool, record->waited));
     apr_table_addn(env, "DBGUARD_CLASS", DBGUARD_CLASS_DEFAULT);
     apr_table_addn(env, "DBGUARD_ENDPOINT", record->endpoint);
 }
@@ -232,6 +233,9 @@ static int client_gone(const request_rec *r)
     socket = ap_get_conn_socket(c->master ? c->master : c);
     if (socket == NULL || apr_os_sock_get(&fd.fd, socket) != APR_SUCCESS)
         return 0;
+    /* A threaded MPM that stops at once has closed it under this request. */
+    if (fd.fd < 0)
+        return 1;
     return poll(&fd, 1, 0) == 1
            && (fd.revents & (POLLRDHUP | POLLHUP | POLLERR)) != 0;
 }
@@ -419,7 +423,7 @@ static int log_transaction(request_rec *r)
         set_environment(r, record);
         if (record->held >= 0)
             apr_table_addn(r->subprocess_env, "DBGUARD_HOLD",
-                           number(r->pool, record->held));
+                           dbguard_request_number(r->pool, record->held));
     }
     return DECLINED;
 }

@@ -36,10 +36,11 @@ static uint32_t max_workers(void)
 }
 
 /* One record for each request that can run at once, now or after any graceful
- * restart: ServerLimit and ThreadLimit cannot grow across one. */
+ * restart: ServerLimit and ThreadLimit cannot grow across one. Twice, since
+ * mod_http2 has workers of its own, half as many again for each process. */
 static uint32_t slots_needed(void)
 {
-    uint64_t n = (uint64_t)query(AP_MPMQ_HARD_LIMIT_DAEMONS)
+    uint64_t n = 2 * (uint64_t)query(AP_MPMQ_HARD_LIMIT_DAEMONS)
                  * (uint64_t)query(AP_MPMQ_HARD_LIMIT_THREADS);
 
     return n < DBGUARD_SLOTS_MAX ? (uint32_t)n : DBGUARD_SLOTS_MAX;
