@@ -359,6 +359,88 @@ static unsigned refusal_part(const char *word)
     return DBGUARD_BAD_STATUS | DBGUARD_BAD_HTML | DBGUARD_BAD_JSON;
 }
 
+/* The last good values of a DBGuardRefusal are kept under the place where its
+ * server is defined. */
+static const char *refusal_key(apr_pool_t *p, const server_rec *s,
+                               const char *part)
+{
+    if (!s->is_virtual)
+        return apr_pstrcat(p, "DBGuardRefusal ", part, NULL);
+    return apr_psprintf(p, "DBGuardRefusal %s of %s:%u", part, s->defn_name,
+                        s->defn_line_number);
+}
+
+static const char *body_key(apr_pool_t *p, const char *file)
+{
+    return apr_pstrcat(p, "body ", file, NULL);
+}
+
+static const dbguard_body_t *last_body(cmd_parms *cmd, const char *part)
+{
+    const char *file = dbguard_shm_last_good(
+        refusal_key(cmd->pool, cmd->server, part));
+    const char *text = file != NULL
+                           ? dbguard_shm_last_good(body_key(cmd->pool, file))
+                           : NULL;
+
+    return text != NULL ? dbguard_body_make(cmd->pool, file, text) : NULL;
+}
+
+/* What a reload refused goes back to what it was. */
+static void keep_last_refusal(cmd_parms *cmd, dbguard_server_t *server)
+{
+    const char *source = apr_psprintf(
+        cmd->pool, "last good value (%s was refused)", where(cmd));
+    const char *status = dbguard_shm_last_good(
+        refusal_key(cmd->pool, cmd->server, "status"));
+    unsigned bad = server->refusal_bad;
+
+    if ((bad & DBGUARD_BAD_STATUS) && status != NULL) {
+        server->status = atoi(status);
+        server->status_source = source;
+    }
+    if (bad & DBGUARD_BAD_HTML) {
+        server->html = last_body(cmd, "html");
+        server->html_source = server->html ? source : NULL;
+    }
+    if (bad & DBGUARD_BAD_JSON) {
+        server->json = last_body(cmd, "json");
+        server->json_source = server->json ? source : NULL;
+    }
+}
+
+static void remember_body(server_rec *s, const char *part,
+                          const dbguard_body_t *body)
+{
+    apr_pool_t *p = s->process->pconf;
+
+    dbguard_shm_keep(s, refusal_key(p, s, part),
+                     body ? dbguard_body_name(body) : "");
+    if (body != NULL)
+        dbguard_shm_keep(s, body_key(p, dbguard_body_name(body)),
+                         dbguard_body_text(body));
+}
+
+void dbguard_config_remember(server_rec *main_server)
+{
+    const dbguard_value_t *value = dbguard_server(main_server)->set;
+    server_rec *s;
+    int set;
+
+    for (set = 0; set < DBGUARD_SETS; set++)
+        if (value[set].valid)
+            dbguard_shm_keep(main_server, dbguard_set_name(set),
+                             value[set].text);
+    for (s = main_server; s != NULL; s = s->next) {
+        const dbguard_server_t *server = dbguard_server(s);
+
+        remember_body(s, "html", server->html);
+        remember_body(s, "json", server->json);
+        dbguard_shm_keep(s, refusal_key(s->process->pconf, s, "status"),
+                         apr_itoa(s->process->pconf, server->status));
+    }
+}
+
 static const char *set_refusal(cmd_parms *cmd, void *dir, const char *args)
 {
     dbguard_server_t *server = ap_get_module_config(
@@ -368,8 +450,10 @@ static const char *set_refusal(cmd_parms *cmd, void *dir, const char *args)
 
     (void)dir;
     if (error != NULL)
-        error = apr_pstrcat(cmd->pool, "DBGUARD0011: ", error, NULL);
-    else if (*rest == '\0')
+        return stop_or_keep(cmd, apr_pstrcat(cmd->pool, "DBGUARD0011: ", error,
+                                             NULL),
+                            "it is ignored");
+    if (*rest == '\0')
         error = complain(cmd, cmd->cmd->name, "", cmd->cmd->errmsg);
     while (*rest != '\0') {
         const char *word = next_word(cmd->pool, &rest);
@@ -387,7 +471,10 @@ static const char *set_refusal(cmd_parms *cmd, void *dir, const char *args)
     }
     if (error == NULL)
         return NULL;
-    return stop_or_keep(cmd, error, "what is not set elsewhere is built in");
+    error = stop_or_keep(cmd, error, "the last good answer stays in force");
+    if (error == NULL)
+        keep_last_refusal(cmd, server);
+    return error;
 }
 
 /* --- DBGuard ------------------------------------------------------------ */

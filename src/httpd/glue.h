@@ -77,6 +77,8 @@ void *dbguard_dir_merge(apr_pool_t *p, void *base, void *add);
 void dbguard_config_register(void);
 
 const dbguard_server_t *dbguard_server(const server_rec *s);
+/* This configuration is in force: its valid values are the last good ones. */
+void dbguard_config_remember(server_rec *s);
 /* The name of a setting, as "DBGuardQueue length". */
 const char *dbguard_set_name(dbguard_set_t set);
 /* How many places of the configuration said DBGuard On, and how many of those
@@ -89,7 +91,8 @@ int dbguard_config_guarded(int *refused);
 dbguard_board_t *dbguard_board(void);
 /* Is this the configuration of a reload? Then an error would end the parent. */
 int dbguard_shm_reloading(void);
-/* The value that a setting had when it was last valid, or NULL. */
+/* Keep a value beyond the configuration it is of; and find it again, or NULL. */
+void dbguard_shm_keep(server_rec *s, const char *name, const char *value);
 const char *dbguard_shm_last_good(const char *name);
 /* Is there a segment of this build from before this reload? It becomes the
  * board. */
@@ -98,8 +101,6 @@ int dbguard_shm_continue(void);
  * graceful restart. nslots matters for a new one only. Logs what went wrong. */
 apr_status_t dbguard_shm_open(server_rec *s, const char *file,
                               uint32_t nslots);
-/* This configuration is in force: its values are the last good ones. */
-void dbguard_shm_remember(server_rec *s);
 void dbguard_shm_register(void);
 
 /* --- startup.c: the configuration comes into force ---------------------- */
@@ -130,8 +131,11 @@ const char *dbguard_request_number(apr_pool_t *p, int64_t n);
 
 /* --- refusal.c: the answer that runs nothing ---------------------------- */
 
-/* The file that a body was read from, as it was written. */
+/* The file that a body was read from, as it was written, and what it said. */
 const char *dbguard_body_name(const dbguard_body_t *body);
+const char *dbguard_body_text(const dbguard_body_t *body);
+const dbguard_body_t *dbguard_body_make(apr_pool_t *p, const char *name,
+                                        const char *text);
 /* Read a body from a file. NULL and a sentence in *error when that fails. */
 const dbguard_body_t *dbguard_body_read(apr_pool_t *p, const char *file,
                                         const char **error);

@@ -30,6 +30,7 @@
 /* A body, cut where the seconds go. */
 struct dbguard_body_t {
     const char *name;
+    const char *text;
     const apr_array_header_t *pieces; /* const char * */
     apr_size_t length;                /* of the pieces together */
 };
@@ -84,13 +85,16 @@ static const char builtin_json[] =
     "served at once. This one was not carried out.\",\"retry_after\":" PLACE
     "}\n";
 
-static const dbguard_body_t *cut(apr_pool_t *p, const char *name,
-                                 const char *text)
+const dbguard_body_t *dbguard_body_make(apr_pool_t *p, const char *name,
+                                        const char *text)
 {
     dbguard_body_t *body = apr_pcalloc(p, sizeof(*body));
     apr_array_header_t *pieces = apr_array_make(p, 3, sizeof(const char *));
     const char *place;
 
+    body->name = name;
+    body->text = text;
+    body->pieces = pieces;
     while ((place = strstr(text, PLACE)) != NULL) {
         *(const char **)apr_array_push(pieces)
             = apr_pstrmemdup(p, text, place - text);
@@ -99,8 +103,6 @@ static const dbguard_body_t *cut(apr_pool_t *p, const char *name,
     }
     *(const char **)apr_array_push(pieces) = text;
     body->length += strlen(text);
-    body->name = name;
-    body->pieces = pieces;
     return body;
 }
 
@@ -134,12 +136,17 @@ const dbguard_body_t *dbguard_body_read(apr_pool_t *p, const char *name,
         *error = "a file that can be read to its end";
         return NULL;
     }
-    return cut(p, name, text);
+    return dbguard_body_make(p, name, text);
 }
 
 const char *dbguard_body_name(const dbguard_body_t *body)
 {
     return body->name;
+}
+
+const char *dbguard_body_text(const dbguard_body_t *body)
+{
+    return body->text;
 }
 
 /* JSON for those who ask for it: scripts, as opposed to somebody who looks at
@@ -232,8 +239,8 @@ static int pre_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp)
 {
     (void)plog;
     (void)ptemp;
-    builtin[0] = cut(pconf, "built-in", builtin_html);
-    builtin[1] = cut(pconf, "built-in", builtin_json);
+    builtin[0] = dbguard_body_make(pconf, "built-in", builtin_html);
+    builtin[1] = dbguard_body_make(pconf, "built-in", builtin_json);
     return OK;
 }
 

@@ -44,7 +44,7 @@ typedef struct retained_t {
     const char *file; /* its name, in the process pool */
     void *elder;      /* one of another layout that may have holders, or NULL */
     int elder_generation;
-    apr_table_t *last_good; /* setting -> value, in the process pool */
+    apr_table_t *last_good; /* name -> value, in the process pool */
 } retained_t;
 
 #define RETAINED_KEY "mod_dbguard"
@@ -316,23 +316,17 @@ apr_status_t dbguard_shm_open(server_rec *s, const char *file, uint32_t nslots)
     return rv;
 }
 
-void dbguard_shm_remember(server_rec *s)
+void dbguard_shm_keep(server_rec *s, const char *name, const char *value)
 {
-    const dbguard_value_t *value = dbguard_server(s)->set;
     retained_t *r = retain();
-    int set;
+    const char *old;
 
     if (r->last_good == NULL)
-        r->last_good = apr_table_make(s->process->pool, DBGUARD_SETS);
-    for (set = 0; set < DBGUARD_SETS; set++) {
-        const char *name = dbguard_set_name(set);
-        const char *old = apr_table_get(r->last_good, name);
-
-        /* What does not change takes no memory, however many reloads. */
-        if (value[set].valid
-            && (old == NULL || strcmp(old, value[set].text) != 0))
-            apr_table_set(r->last_good, name, value[set].text);
-    }
+        r->last_good = apr_table_make(s->process->pool, 16);
+    old = apr_table_get(r->last_good, name);
+    /* What does not change takes no memory, however many reloads. */
+    if (old == NULL || strcmp(old, value) != 0)
+        apr_table_set(r->last_good, name, value);
 }
 
 /* Is a process of the elder's time still there, other than that of `slot`? */

@@ -267,7 +267,7 @@ static int post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp,
                      server->set[DBGUARD_SET_ENGINE].source);
     }
     if (rv == OK)
-        dbguard_shm_remember(s);
+        dbguard_config_remember(s);
     return rv;
 }
 
