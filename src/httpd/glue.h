@@ -91,7 +91,7 @@ int dbguard_config_guarded(int *refused);
 dbguard_board_t *dbguard_board(void);
 /* Is this the configuration of a reload? Then an error would end the parent. */
 int dbguard_shm_reloading(void);
-/* Keep a value beyond the configuration it is of; and find it again, or NULL. */
+/* Keep a value beyond the configuration it is of; find it again, or NULL. */
 void dbguard_shm_keep(server_rec *s, const char *name, const char *value);
 const char *dbguard_shm_last_good(const char *name);
 /* Is there a segment of this build from before this reload? It becomes the
