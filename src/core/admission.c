@@ -79,6 +79,8 @@ static int64_t grant(const dbguard_board_t *board, uint32_t slot, int64_t now)
     if (start < s->since)
         start = s->since;
     s->granted = start;
+    /* Somebody may have died on the way to expelling it. */
+    s->reason = DBGUARD_REASON_NONE;
     if (s->state == DBGUARD_WAITING) {
         dbguard_board_unqueue(shared, slot);
         shared->counters.waited++;

@@ -8,6 +8,7 @@
 
 #define SECOND 1000000
 #define BAR 50
+#define MAX(a, b) ((a) > (b) ? (a) : (b))
 
 /* So many holders and waiters are listed; the rest is counted. */
 #define LISTED 20
@@ -141,11 +142,15 @@ static void settings(const dbguard_view_t *view, const dbguard_snapshot_t *s)
     for (i = 0; i < s->nsettings; i++) {
         const dbguard_setting_t *line = &s->settings[i];
 
-        int length = (int)strlen(line->value);
+        const char *said = line->valid ? line->source : "NOT VALID";
 
-        dbguard_view_print(view, "  %-22s %-10s ", line->name, line->value);
-        dbguard_view_wrap(view, 26 + (length > 10 ? length : 10), 27,
-                          line->valid ? line->source : "NOT VALID");
+        if (27 + MAX(10, strlen(line->value)) + strlen(said) <= 80)
+            dbguard_view_print(view, "  %-22s %-10s %s\n", line->name,
+                               line->value, said);
+        else {
+            dbguard_view_print(view, "  %-22s %s\n", line->name, line->value);
+            indented(view, said);
+        }
         if (!line->valid)
             indented(view, line->source);
         indented(view, line->note);
