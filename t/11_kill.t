@@ -1,0 +1,287 @@
+# Workers die in every state that a request can be in, by every signal that
+# matters: what they had is back within two seconds, each time, and nobody
+# else loses anything.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::Bin/lib";
+use Test::More;
+use Time::HiRes qw(time);
+use DBGuard::Stack qw(wait_until);
+
+# Runs until the test opens its gate, and says which process it is.
+my $gate_php = <<'END';
+<?php
+$dir = dirname(__DIR__) . '/sessions';
+$name = basename($_GET['gate']);
+file_put_contents("$dir/runs.$name", getmypid());
+$end = hrtime(true) + 60e9;
+while (!file_exists("$dir/gate.$name") && hrtime(true) < $end) {
+    usleep(5000);
+    clearstatcache();
+}
+echo 'ran';
+END
+
+my @stacks;
+
+# A topic of its own: whatever it dies of, the others are tested as well.
+sub topic
+{
+    my ($name, $code) = @_;
+    subtest $name => sub {
+        eval { $code->(); 1 } or fail("it goes on: $@");
+        $_->stop for splice @stacks;
+    };
+}
+
+sub config
+{
+    my ($budget, $queue, $patience) = @_;
+    return "DBGuardEngine On\nDBGuardBudget $budget\n"
+        . "DBGuardQueue length=$queue patience=$patience\n";
+}
+
+sub start
+{
+    my ($budget, $queue, $workers, $patience) = @_;
+    my $stack = DBGuard::Stack->new(apache => {
+        workers => $workers, php => 1, files => { 'gate.php' => $gate_php },
+        config => config($budget, $queue, $patience // '60s'),
+        docroot_config => 'DBGuard On',
+    });
+    push @stacks, $stack;
+    return $stack->start->apache;
+}
+
+my $gates = 0;
+
+# A request that runs until open_gate, and the name of its gate.
+sub gated
+{
+    my ($apache) = @_;
+    my $name = ++$gates;
+    my $request = $apache->get_async("/gate.php?gate=$name");
+    return ($request, $name);
+}
+
+sub pid_of
+{
+    my ($apache, $name) = @_;
+    return wait_until(sub {
+        DBGuard::Stack::slurp($apache->dir . "/sessions/runs.$name");
+    }, 10, "the page behind gate $name to run");
+}
+
+sub runs
+{
+    my ($apache, $name) = @_;
+    return -s $apache->dir . "/sessions/runs.$name";
+}
+
+sub open_gate
+{
+    my ($apache, @names) = @_;
+    DBGuard::Stack::spew($apache->dir . "/sessions/gate.$_", '') for @names;
+}
+
+# A request that holds: itself, its gate, its process.
+sub holder
+{
+    my ($apache) = @_;
+    my ($request, $name) = gated($apache);
+    return ($request, $name, pid_of($apache, $name));
+}
+
+# The processes that dbguardctl says hold or wait.
+sub pids
+{
+    my ($apache, $state) = @_;
+    my ($code, $text) = $apache->ctl('status');
+    return $text =~ /^$state +\S+ +(\d+)/mg;
+}
+
+sub is_figures
+{
+    my ($apache, $held, $waiting, $what) = @_;
+    my $s;
+    wait_until(sub {
+        $s = $apache->status_auto;
+        $s->{DBGuardHeld} == $held && $s->{DBGuardWaiting} == $waiting;
+    }, 10, sub { "$held to hold and $waiting to wait ($what); it is "
+        . "$s->{DBGuardHeld} and $s->{DBGuardWaiting}" });
+    return pass("$held hold, $waiting wait: $what");
+}
+
+# Kills, and says how long it took until the figures were these.
+sub kill_and_wait
+{
+    my ($apache, $signal, $pids, $held, $waiting) = @_;
+    my $begin = time;
+    my $s;
+
+    kill $signal => @$pids;
+    wait_until(sub {
+        $s = $apache->status_auto;
+        $s->{DBGuardHeld} == $held && $s->{DBGuardWaiting} == $waiting;
+    }, 10, sub { "$held held, $waiting waiting after SIG$signal; it is "
+        . "$s->{DBGuardHeld}, $s->{DBGuardWaiting}" });
+    return time - $begin;
+}
+
+# Is the whole of the table usable? Every token and place is taken at once.
+sub is_whole
+{
+    my ($apache, $budget, $queue) = @_;
+    my @all = map { [gated($apache)] } 1 .. $budget + $queue;
+    is_figures($apache, $budget, $queue, 'the whole table can be used');
+    open_gate($apache, map { $_->[1] } @all);
+    is_deeply([grep { $_ != 200 } map { $_->[0]->response->{status} } @all],
+        [], '... and all are served');
+    is_figures($apache, 0, 0, 'the end');
+    is($apache->status_auto->{DBGuardRefusedBoardTotal}, 0, 'no slot is lost');
+}
+
+topic 'kill -9 of a hundred that hold' => sub {
+    my $apache = start(20, 0, 112);
+    my $slowest = 0;
+
+    for my $round (1 .. 5) {
+        my @holders = map { [gated($apache)] } 1 .. 20;
+        my @pids = map { pid_of($apache, $_->[1]) } @holders;
+        my $took = kill_and_wait($apache, KILL => \@pids, 0, 0);
+        $slowest = $took if $took > $slowest;
+        is_deeply([grep { $_ != 0 }
+            map { $_->[0]->response->{status} } @holders], [],
+            "round $round: all twenty were killed");
+    }
+    cmp_ok($slowest, '<', 2, 'each token is back within two seconds');
+    diag sprintf 'a hundred kills, at most %.2f s each', $slowest;
+
+    my $status = $apache->status_auto;
+    is($status->{DBGuardAdmittedTotal}, 100, 'a hundred were admitted');
+    is($status->{DBGuardReapedTotal}, 100, '... and taken back');
+    is($status->{DBGuardReleasedTotal}, 0, '... once');
+    my $taken = 0;
+    $taken += $_ for $apache->error_log
+        =~ /DBGUARD0024: process \d+ ended in the middle of (\d+)/g;
+    is($taken, 100, 'the log names them');
+    is($status->{DBGuardHeld}, 0, 'the count is zero');
+};
+
+topic 'kill -9 of ten that wait' => sub {
+    my $apache = start(2, 12, 40);
+    my @holders = map { [holder($apache)] } 1, 2;
+    my @waiters = map { [gated($apache)] } 1 .. 12;
+    is_figures($apache, 2, 12, 'two hold, twelve wait');
+
+    my @pids = pids($apache, 'waits');
+    is(scalar @pids, 12, 'dbguardctl knows the processes');
+    my $took = kill_and_wait($apache, KILL => [@pids[0 .. 9]], 2, 2);
+    cmp_ok($took, '<', 2, 'the places are free within two seconds');
+    is($apache->status_auto->{DBGuardReapedTotal}, 10, 'ten were taken back');
+    ok(!(grep { !kill 0 => $_->[2] } @holders), 'the holders live');
+
+    open_gate($apache, map { $_->[1] } @holders, @waiters);
+    is_deeply([map { $_->[0]->response->{status} } @holders], [200, 200],
+        '... and are served');
+    my @served = grep { $_ } map { $_->[0]->response->{status} } @waiters;
+    is_deeply(\@served, [200, 200], 'so are the two that went on waiting');
+    is_whole($apache, 2, 12);
+};
+
+topic 'kill -9 of one that has just been handed a token' => sub {
+    my $apache = start(1, 4, 24);
+
+    for my $next (0, 1) {
+        my ($holder, $gate) = holder($apache);
+        my ($waiter, $name) = gated($apache);
+        is_figures($apache, 1, 1, 'one holds, one waits');
+        my ($pid) = pids($apache, 'waits');
+        # Stopped, it cannot take what it is given.
+        kill STOP => $pid;
+        my ($behind, $behind_gate) = $next ? gated($apache) : ();
+        is_figures($apache, 1, 1 + $next, 'the first of them is stopped');
+
+        open_gate($apache, $gate);
+        is($holder->response->{status}, 200, 'the holder ends');
+        is_figures($apache, 1, $next, 'its token is handed over');
+        is_deeply([pids($apache, 'holds')], [$pid], '... to the stopped one');
+        ok(!runs($apache, $name), '... which has not run');
+
+        cmp_ok(kill_and_wait($apache, KILL => [$pid], $next, 0), '<', 2,
+            'killed: its token is back within two seconds');
+        is($waiter->response->{status}, 0, 'it never answered');
+        ok(!runs($apache, $name), '... and never ran');
+        if ($behind) {
+            ok(pid_of($apache, $behind_gate), 'the next in line runs');
+            open_gate($apache, $behind_gate);
+            is($behind->response->{status}, 200, '... and is served');
+        }
+        is_figures($apache, 0, 0, 'the end');
+    }
+    is_whole($apache, 1, 4);
+};
+
+topic 'kill -9 of one that was turned away and does not know yet' => sub {
+    my $apache = start(1, 4, 24, '1s');
+
+    for my $signal (qw(CONT KILL)) {
+        my ($holder, $gate) = holder($apache);
+        my ($waiter, $name) = gated($apache);
+        is_figures($apache, 1, 1, 'one holds, one waits');
+        my ($pid) = pids($apache, 'waits');
+        kill STOP => $pid;
+        my $refused = $apache->status_auto->{DBGuardRefusedTimeoutTotal};
+        wait_until(sub {
+            my ($code, $text) = $apache->ctl('status');
+            $text =~ /^waits +(\S+)/m && $1 > 1.05;
+        }, 10, 'its patience to end');
+        open_gate($apache, $gate);
+        is($holder->response->{status}, 200, 'the holder ends');
+        is_figures($apache, 0, 0, 'nobody is given a token too late');
+        is($apache->status_auto->{DBGuardRefusedTimeoutTotal}, $refused + 1,
+            'it counts as refused');
+        kill $signal => $pid;
+        is($waiter->response->{status}, $signal eq 'CONT' ? 503 : 0,
+            "SIG$signal: its client's answer");
+        ok(!runs($apache, $name), 'it never ran');
+    }
+    wait_until(sub { $apache->status_auto->{DBGuardReapedTotal} == 1 }, 2,
+        'its slot to be taken back');
+    $apache->set(config => config(1, 4, '60s'));
+    $apache->restart('graceful');
+    is_whole($apache, 1, 4);
+};
+
+# prefork runs the pools' cleanups inside its handler of SIGTERM; SIGSEGV and
+# SIGKILL leave everything to the parent.
+topic "SIG$_" => sub {
+    my $signal = $_;
+    my $apache = start(2, 8, 24);
+    my @first = holder($apache);
+    my @second = holder($apache);
+    my @waiters = map { [gated($apache)] } 1 .. 4;
+    is_figures($apache, 2, 4, 'two hold, four wait');
+
+    my @waiting = pids($apache, 'waits');
+    cmp_ok(kill_and_wait($apache, $signal => [@waiting[0, 1]], 2, 2), '<', 2,
+        'two that wait: their places are free within two seconds');
+    cmp_ok(kill_and_wait($apache, $signal => [$first[2]], 2, 1), '<', 2,
+        'one that holds: its token goes to the next in line');
+    is($first[0]->response->{status}, 0, 'it never answered');
+
+    open_gate($apache, map { $_->[1] } \@second, @waiters);
+    is($second[0]->response->{status}, 200, 'the other holder is served');
+    my @served = grep { $_ } map { $_->[0]->response->{status} } @waiters;
+    is_deeply(\@served, [200, 200], 'so are the two that went on waiting');
+    is_whole($apache, 2, 8);
+
+    my $status = $apache->status_auto;
+    is($status->{DBGuardRepairsTotal}, 0, 'nothing had to be repaired');
+    my @crashes = $apache->error_log =~ /exit signal (.+?) \(/g;
+    is_deeply(\@crashes, $signal eq 'SEGV' ? [('Segmentation fault') x 3] : [],
+        'nobody crashed but by our hand');
+} for qw(TERM SEGV);
+
+done_testing;

@@ -1,0 +1,291 @@
+# Directives: what each of them accepts; that anything else stops the
+# configtest and the start with one line that says what is wrong and what would
+# be right; and that what is in effect is in the log, with where it came from.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::Bin/lib";
+use Test::More;
+use DBGuard::Stack qw(slurp spew);
+
+my $stack = DBGuard::Stack->new(apache => { workers => 2 });
+my $apache = $stack->apache;
+
+# The number of the line of the configuration that matches.
+sub line_of
+{
+    my ($regex) = @_;
+    my @lines = split /\n/, slurp($apache->config_file);
+    my ($found) = grep { $lines[$_] =~ $regex } 0 .. $#lines;
+    return $found + 1;
+}
+
+# The last effective configuration in a log: name => [value, source, valid].
+sub effective
+{
+    my ($log) = @_;
+    my %set;
+    $set{$1} = [$2, $3, $4] while $log =~ /DBGUARD0002: \s effective: \s (.+?)
+        \s = \s (.+?) (?:\s\(.*\))?, \s source: \s (.+), \s valid: \s (\w+)$
+        /mgx;
+    return \%set;
+}
+
+# A configuration that must not pass: what is said about the line. A start goes
+# the same way as a configtest, and takes longer: some have to do.
+my %started;
+sub check_refused
+{
+    my ($what, $config, $line, @expected) = @_;
+    my ($directive) = $what =~ /^(\w+)/;
+
+    unlink "$apache->{dir}/log/error.log";
+    $apache->set(config => $config);
+    my $number = line_of($line);
+    my ($code, $output) = $apache->configtest;
+    my $start = $directive eq 'DBGuardBudget' || $started{$directive}++ < 3;
+    my @said = ($output, $start ? $apache->try_start // '' : ());
+    subtest $what => sub {
+        isnt($code, 0, 'the configtest fails');
+        for my $text (@said) {
+            my @ours = $text =~ /^.*DBGUARD\d{4}.*$/mg;
+            is(scalar(@ours), 1, 'one line') or diag($text);
+            like($ours[0] // '', $_) for @expected;
+            like($text, qr/line $number of \Q@{[$apache->config_file]}\E:$/m,
+                'file and line');
+        }
+    };
+    $apache->stop;
+}
+
+# Directive, what its message says is allowed, and bad values. What the message
+# must show of one is what follows its last '=', without quotes, or else it is
+# the second of a pair.
+my @refused = (
+    ['DBGuardBudget', qr/whole number from 1 to 100000/,
+        '50 # note', '1k', '150;', 'abc', '${UNDEFINED}', '-1', '0',
+        '99999999999', '99999999999999999999', '100001', '', '""', '" "',
+        '5 6', '"5 "', '" 5"', ["'5\t'" => 5], '"5', '1.5', '0x10', '+5', '1e2',
+        '5,', 'On', 'auto.'],
+    ['DBGuardEngine', qr/one of On, Off, DryRun/,
+        'Onn', '1', 'true', '', 'On Off', '"On "', 'On # now', 'Dry Run',
+        '${UNDEFINED}'],
+    ['DBGuard', qr/one of On, Off/,
+        'Onn', 'yes', '1', '', 'On Off', '" On"', 'On # here', '${UNDEFINED}'],
+    ['DBGuardQueue', qr/length=.*patience=/,
+        '', '5', 'lenght=5', '=5', 'length', ['length=5 6' => 6],
+        ['length=5 # five' => '#']],
+    ['DBGuardQueue', qr/whole number from 0 to \d+, or auto/,
+        'length=', 'length=-1', 'length=5k', 'length=1.5',
+        'length=99999999999', 'length=automatic', '"length=5 "',
+        'length="5"x', 'patience=1s length=x'],
+    ['DBGuardQueue', qr/duration from 1ms to 10min.*or auto/,
+        'patience=', 'patience=5', ['patience=5 s' => 5], 'patience=0s',
+        'patience=11min', 'patience=1.5s', 'patience=-1s', 'patience=5sec',
+        'patience=5S', 'patience=1h', 'patience=99999999999999999999s',
+        'length=5 patience=x', ['patience=x length=5' => 'x']],
+    ['DBGuardRefusal', qr/html=.*json=.*status=/,
+        '', 'busy.html', 'htm=x', 'status', ['status=503 503' => 503]],
+    ['DBGuardRefusal', qr/whole number from 400 to 599/,
+        'status=', 'status=200', 'status=399', 'status=600', 'status=50x',
+        'status=503;'],
+    ['DBGuardRefusal', qr/file/,
+        'html=/nowhere/busy.html', 'json=/nowhere/busy.json', 'html=/',
+        'html=${UNDEFINED}/busy.html', 'html=/dev/null', 'html='],
+    ['DBGuardRetryAfter', qr/min=.*max=/,
+        '', '5s', 'minimum=5s', 'min', ['min=2s 10s' => '10s']],
+    ['DBGuardRetryAfter', qr/whole seconds from 1s to 60min/,
+        'min=', 'min=0s', 'min=5', 'min=1500ms', 'min=999ms', 'min=-1s',
+        'max=61min', 'max=1.5s', ['max=10 s' => 10], 'max=99999999999s'],
+    ['DBGuardRetryAfter', qr/min.*max/,
+        ['min=20s max=10s' => '20s'], ['max=10s min=20s' => '20s']],
+    ['DBGuardScoreboard', qr/file name/,
+        '', '""', '${UNDEFINED}', 'one two', 'dbguard.scoreboard # here'],
+);
+
+for my $case (@refused) {
+    my ($directive, $allowed, @values) = @$case;
+    for (@values) {
+        my ($value, $shown) = ref $_ ? @$_ : ($_, s/^.*=//r =~ s/^"|"$//gr);
+        check_refused("$directive $value", "$directive $value",
+            qr/^$directive /, qr/\b$directive\b/, qr/'[^']*\Q$shown\E[^']*'/,
+            $allowed);
+    }
+}
+
+subtest 'a hint for the usual mistakes' => sub {
+    $apache->set(config => 'DBGuardBudget 50 # note');
+    like(($apache->configtest)[1], qr/comment needs a line of its own/, '#');
+    $apache->set(config => 'DBGuardBudget ${UNDEFINED}');
+    like(($apache->configtest)[1], qr/variable in it is not defined/, '${}');
+};
+
+subtest 'wrong places' => sub {
+    my %example = (
+        DBGuardEngine => 'On', DBGuardBudget => 5, DBGuardQueue => 'length=5',
+        DBGuardRetryAfter => 'min=2s', DBGuardScoreboard => 'x',
+        DBGuardRefusal => 'status=503', DBGuard => 'On',
+    );
+    my %places = (
+        'VirtualHost' => [['<VirtualHost *:1>'], ['</VirtualHost>'],
+            qr/^DBGuard(Refusal)?$/],
+        'Directory' => [['<Directory />'], ['</Directory>'], qr/^DBGuard$/],
+        'Location' => [['<Location />'], ['</Location>'], qr/^DBGuard$/],
+        'Files' => [['<Files x>'], ['</Files>'], qr/^DBGuard$/],
+        'If' => [['<If "true">'], ['</If>'], qr/^DBGuard$/],
+        'Limit' => [['<Directory />', '<Limit GET>'],
+            ['</Limit>', '</Directory>'], qr/^$/],
+        'IfModule' => [['<IfModule dbguard_module>'], ['</IfModule>'], qr/./],
+    );
+    for my $place (sort keys %places) {
+        my ($open, $close, $good) = @{ $places{$place} };
+        for my $directive (sort keys %example) {
+            my $line = "$directive $example{$directive}";
+            my $config = join "\n", @$open, $line, @$close;
+            if ($directive =~ $good) {
+                $apache->set(config => $config);
+                my ($code, $output) = $apache->configtest;
+                is($code, 0, "$directive in <$place>") or diag($output);
+                next;
+            }
+            check_refused("$directive not in <$place>", $config,
+                qr/^$line$/, qr/\b$directive\b/, qr/cannot occur/);
+        }
+    }
+};
+
+subtest 'good values' => sub {
+    spew("$apache->{dir}/conf/busy.html", "busy\n");
+    spew("$apache->{dir}/conf/busy.json", "{}\n");
+    my %good = (
+        DBGuardEngine => [qw(On Off DryRun on OFF dryrun DRYRUN "On")],
+        DBGuard => [qw(On Off on OFF "on")],
+        DBGuardBudget => [qw(1 7 100000 007 "50")],
+        DBGuardQueue => [qw(length=0 length=1000000 length=auto length=AUTO
+            LENGTH=5 patience=1ms patience=10min patience=2s patience=auto),
+            'length=5 patience=250ms', 'patience=2s length=auto',
+            '"length=5" "patience=2s"'],
+        DBGuardRefusal => [qw(status=400 status=429 status=503 status=599
+            html=conf/busy.html json=conf/busy.json STATUS=503),
+            "html=$apache->{dir}/conf/busy.html json=conf/busy.json "
+                . 'status=503'],
+        DBGuardRetryAfter => [qw(min=1s min=10s max=2s max=60min max=1min
+            min=3000ms MAX=5s), 'min=5s max=5s', 'min=20s max=30s',
+            'max=30s min=20s'],
+        DBGuardScoreboard => [qw(x "x" /tmp/x run/x), '"a board"', '"x # y"'],
+    );
+    for my $directive (sort keys %good) {
+        for my $value (@{ $good{$directive} }) {
+            for my $name ($directive, lc $directive) {
+                $apache->set(config => "$name $value");
+                my ($code, $output) = $apache->configtest;
+                is($code, 0, "$name $value") or diag($output);
+            }
+        }
+    }
+    $apache->set(config => "DBGuardRetryAfter min=20s\n"
+        . "DBGuardRetryAfter max=30s\n");
+    my ($code, $output) = $apache->configtest;
+    is($code, 0, 'min and max on two lines') or diag($output);
+    $apache->set(config => "Define TOKENS 12\nDBGuardBudget \${TOKENS}");
+    is(($apache->configtest)[0], 0, 'a defined variable');
+};
+
+is_deeply([glob $apache->runtime_dir . '/*'], [],
+    'configtests and failed starts leave nothing behind');
+
+subtest 'what is in effect is in the log' => sub {
+    my $file = "$apache->{dir}/conf/more.conf";
+    spew($file, "# here\nDBGuardQueue length=3\n");
+    spew("$apache->{dir}/conf/busy.html", "busy\n");
+    $apache->set(docroot_config => 'DBGuard On', config => <<'END');
+DBGuardEngine dryrun
+DBGuardBudget 1
+DBGuardBudget 5
+Include conf/more.conf
+DBGuardRefusal html=conf/busy.html
+DBGuardRetryAfter min=3s
+END
+    $apache->start;
+    my $log = $apache->error_log;
+    my $here = $apache->config_file;
+    my $busy = line_of(qr/busy\.html/);
+    my $all = effective($log);
+    my $guard = delete $all->{DBGuard};
+    is_deeply($all, {
+        'DBGuardEngine' =>
+            ['DryRun', "$here:" . line_of(qr/^DBGuardEngine/), 'yes'],
+        'DBGuardBudget' =>
+            [5, "$here:" . line_of(qr/^DBGuardBudget 5/), 'yes'],
+        'DBGuardQueue length' => [3, "$file:2", 'yes'],
+        'DBGuardQueue patience' => ['auto', 'default', 'yes'],
+        'DBGuardRefusal status' => [503, 'default', 'yes'],
+        'DBGuardRefusal html' => ['conf/busy.html', "$here:$busy", 'yes'],
+        'DBGuardRefusal json' => ['built-in', 'default', 'yes'],
+        'DBGuardRetryAfter min' =>
+            ['3s', "$here:" . line_of(qr/^DBGuardRetry/), 'yes'],
+        'DBGuardRetryAfter max' => ['10s', 'default', 'yes'],
+        'DBGuardScoreboard' => ['dbguard.scoreboard', 'default', 'yes'],
+    }, 'name, value, source, valid');
+    like($guard->[0], qr/\b1\b/, 'DBGuard: in how many places');
+    is($guard->[2], 'yes', '... valid');
+    my @lines = $log =~ /DBGUARD0002/g;
+    is(scalar(@lines), 11, 'a line a value, once');
+    like($log, qr/dbguard:notice.*DBGUARD0002/, 'level notice');
+};
+
+subtest 'a configtest does not touch a live scoreboard' => sub {
+    my @before = (stat $apache->scoreboard)[1, 7, 9];
+    my $bytes = slurp($apache->scoreboard);
+    my @files = glob $apache->runtime_dir . '/*';
+    for my $budget (3, '3x') {
+        $apache->set(config => "DBGuardEngine On\nDBGuardBudget $budget\n");
+        $apache->configtest;
+    }
+    is_deeply([(stat $apache->scoreboard)[1, 7, 9]], \@before, 'same file');
+    ok(slurp($apache->scoreboard) eq $bytes, 'same content');
+    is_deeply([glob $apache->runtime_dir . '/*'], \@files, 'nothing beside it');
+    $apache->stop;
+    ok(!-e $apache->scoreboard, 'gone when the server is stopped');
+};
+
+subtest 'unguarded servers say so' => sub {
+    $apache->set(config => '', docroot_config => '');
+    $apache->start;
+    like($apache->error_log, qr/DBGUARD0015:.*guards nothing/,
+        'a module without configuration');
+    ok(!-e $apache->scoreboard, '... makes no scoreboard');
+    is_deeply([grep { /DBGuard/ } keys %{ $apache->status_auto }], [],
+        '... and shows no figures');
+    is($apache->get('/static.txt')->{status}, 200, '... and serves');
+    $apache->stop;
+
+    $apache->set(config => 'DBGuardEngine On');
+    $apache->start;
+    like($apache->error_log, qr/:warn\].*DBGUARD0003: nothing is guarded/,
+        'On, and DBGuard On nowhere');
+    $apache->stop;
+
+    unlink "$apache->{dir}/log/error.log";
+    $apache->set(docroot_config => 'DBGuard On');
+    $apache->start;
+    unlike($apache->error_log, qr/DBGUARD0003|DBGUARD0015/,
+        'On, and somewhere');
+    $apache->stop;
+};
+
+subtest '.htaccess' => sub {
+    $apache->set(config => 'DBGuardEngine On', docroot_config =>
+        "AllowOverride All\n");
+    $apache->start;
+    for my $line ('DBGuard On', 'DBGuard Off', 'DBGuardBudget 5') {
+        my ($name) = split ' ', $line;
+        $apache->write_file('.htaccess', "$line\n");
+        is($apache->get('/static.txt')->{status}, 500, $line);
+        like($apache->error_log, qr/\.htaccess: $name not allowed here/,
+            '... and why');
+    }
+    $apache->stop;
+};
+
+done_testing;

@@ -1,0 +1,254 @@
+# A bad configuration that comes by signal: httpd would end its parent, and all
+# sites with it. Here the last good value stays in force, as figures and answers
+# show, the log says so at level crit with file, line and value, and the next
+# good configuration clears it.
+use strict;
+use warnings;
+use FindBin;
+use lib "$FindBin::Bin/lib";
+use Test::More;
+use DBGuard::Stack qw(slurp spew wait_until);
+
+my $stack = DBGuard::Stack->new(apache => {
+    workers => 4, php => 1,
+    files => {
+        'p.php' => '<?php echo $_SERVER["DBGUARD_VERDICT"] ?? "-";',
+        'open/p.php' => '<?php echo $_SERVER["DBGUARD_VERDICT"] ?? "-";',
+        'hold.php' => '<?php while (!file_exists($_GET["gate"])) usleep(5000);',
+    },
+});
+my $apache = $stack->apache;
+my $dir = $apache->dir;
+my $config = $apache->config_file;
+spew("$dir/conf/busy.html", 'own page');
+spew("$dir/conf/busy.json", '"own json"');
+
+my $good = <<'END';
+DBGuardEngine On
+DBGuardBudget 1
+DBGuardQueue length=0 patience=1500ms
+DBGuardRetryAfter min=4s max=4s
+DBGuardScoreboard board
+END
+my $answer
+    = "DBGuardRefusal status=429 html=conf/busy.html json=conf/busy.json\n";
+$good .= $answer;
+
+my $bad = <<'END';
+DBGuardEngine Onn
+DBGuardBudget 1k
+DBGuardQueue length=many patience=9s
+DBGuardRetryAfter min=9s max=5s
+DBGuardScoreboard ${UNDEFINED}
+END
+my %value = (
+    'DBGuardEngine' => 'On', 'DBGuardBudget' => '1',
+    'DBGuardQueue length' => '0', 'DBGuardQueue patience' => '1500ms',
+    'DBGuardRetryAfter min' => '4s', 'DBGuardRetryAfter max' => '4s',
+    'DBGuardScoreboard' => 'board',
+);
+my %refusal = (
+    'DBGuardRefusal status' => '429', 'DBGuardRefusal html' => 'conf/busy.html',
+    'DBGuardRefusal json' => 'conf/busy.json',
+);
+
+sub line_of
+{
+    my ($regex) = @_;
+    my @lines = split /\n/, slurp($config);
+    my ($found) = grep { $lines[$_] =~ $regex } 0 .. $#lines;
+    return $found + 1;
+}
+
+# Restarts with a configuration; returns what the log says from then on.
+sub reload
+{
+    my ($how, %arg) = @_;
+    my $before = length $apache->error_log;
+    my $parent = $apache->parent;
+    $apache->set(%arg);
+    $apache->restart($how);
+    is($apache->parent, $parent, "the parent lives ($how)");
+    return substr $apache->error_log, $before;
+}
+
+# The effective configuration in a piece of the log: hashes of value, valid and
+# level, without DBGuard and those that match.
+sub effective
+{
+    my ($log, $without) = @_;
+    my (%value, %valid, %level);
+    while ($log =~ /:(\w+)\].*?DBGUARD0002:\ effective:\ (.+?)\ =\ (.+?)
+        (?:\ \(.*\))?,\ source:\ .+,\ valid:\ (\w+)$/mgx) {
+        next if $2 eq 'DBGuard' || defined $without && $2 =~ $without;
+        ($value{$2}, $valid{$2}, $level{$2}) = ($3, $4, $1);
+    }
+    return (\%value, \%valid, \%level);
+}
+
+my $gates = 0;
+
+# What the guard does: budget 1, no queue, 429, its own page, Retry-After 4.
+sub check_behaviour
+{
+    my $gate = "$dir/run/gate." . $gates++;
+    my $auto = $apache->status_auto;
+    is($auto->{DBGuardBudget}, 1, 'the budget');
+    is($auto->{DBGuardQueueLength}, 0, 'the queue');
+    my $holder = $apache->get_async("/hold.php?gate=$gate");
+    wait_until(sub { $apache->status_auto->{DBGuardHeld} == 1 }, 10,
+        'a holder');
+    my $html = $apache->get('/p.php');
+    my $json = $apache->get('/p.php', Accept => 'application/json');
+    is($html->{status}, 429, 'refused, with its own status');
+    is($html->{body}, 'own page', '... its own page');
+    is($json->{body}, '"own json"', '... its own JSON');
+    is($html->{headers}{'retry-after'}, 4, '... its Retry-After');
+    spew($gate, '');
+    is($holder->response->{status}, 200, 'the holder');
+    is($apache->get('/p.php')->{body}, 'admitted', 'admitted afterwards');
+}
+
+$apache->set(config => $good, docroot_config => 'DBGuard On');
+$apache->start;
+my $inode = (stat "$dir/run/board")[1];
+subtest 'as configured' => \&check_behaviour;
+
+for my $how (qw(graceful hard)) {
+    subtest "every setting is bad ($how)" => sub {
+        my $log = reload($how, config => "$bad$answer");
+        my %shown = (
+            DBGuardEngine => 'Onn', DBGuardBudget => '1k',
+            DBGuardQueue => 'many', DBGuardRetryAfter => '9s',
+            DBGuardScoreboard => '${UNDEFINED}',
+        );
+        for my $name (sort keys %shown) {
+            my $where = "$config:" . line_of(qr/^$name /);
+            my ($line) = $log =~ /^(.*:crit\].*\Q$where\E:.*)$/m;
+            like($line // $log, qr/\b$name\b.*'[^']*\Q$shown{$name}\E/,
+                "$name: crit, file, line and value");
+        }
+        my ($value, $valid, $level) = effective($log, qr/Refusal/);
+        is_deeply($value, \%value, 'the last good values are in effect');
+        is_deeply($valid, { map { $_ => 'no' } keys %value }, 'valid: no');
+        is_deeply($level, { map { $_ => 'crit' } keys %value }, '... at crit');
+        check_behaviour();
+        is((stat "$dir/run/board")[1], $inode, 'the same scoreboard');
+        is_deeply([grep { /UNDEFINED/ } glob "$dir/run/*"], [],
+            '... and no other');
+        isnt(($apache->configtest)[0], 0, 'a configtest still fails');
+    };
+
+    subtest "DBGuardRefusal is bad ($how)" => sub {
+        reload($how, config => $good);
+        my $log = reload($how, config => $good =~ s/^DBGuardRefusal.*//mr
+            . "DBGuardRefusal status=42 html=conf/nowhere.html json=conf\n");
+        my $where = "$config:" . line_of(qr/^DBGuardRefusal/);
+        like($log, qr/:crit\].*\Q$where\E:.*DBGuardRefusal.*'42'/,
+            'crit, file, line and value');
+        my ($value, $valid, $level) = effective($log, qr/^(?!DBGuardRefusal)/);
+        is_deeply($value, \%refusal, 'the last good values are in effect');
+        is_deeply($valid, { map { $_ => 'no' } keys %refusal }, 'valid: no');
+        is_deeply($level, { map { $_ => 'crit' } keys %refusal },
+            '... at crit');
+        check_behaviour();
+    };
+}
+
+subtest 'twice in a row, and one at a time' => sub {
+    my @lines = split /\n/, $good;
+    for my $i (1, 2) {
+        my @mixed = @lines;
+        $mixed[$i] = (split /\n/, $bad)[$i];
+        my ($value, $valid) = effective(
+            reload('graceful', config => join "\n", @mixed));
+        is_deeply($value, { %value, %refusal }, "values, with $mixed[$i]");
+        my ($name) = split ' ', $mixed[$i];
+        is_deeply([grep { $valid->{$_} eq 'no' } sort keys %$valid],
+            [grep { /^$name\b/ } sort keys %value], '... only it is not valid');
+    }
+};
+
+subtest 'corrected' => sub {
+    my $log = reload('graceful', config => $good =~ s/Budget 1/Budget 3/r);
+    my ($value, $valid) = effective($log);
+    is_deeply($value, { %value, %refusal, DBGuardBudget => 3 },
+        'the new values');
+    is_deeply([grep { $_ ne 'yes' } values %$valid], [], 'valid: yes');
+    unlike($log, qr/dbguard:crit/, 'nothing at level crit');
+    is($apache->status_auto->{DBGuardBudget}, 3, 'in force');
+};
+
+subtest 'wrong places' => sub {
+    my $log = reload('graceful', config => $good . <<"END");
+<VirtualHost *:1>
+DBGuardBudget 8
+DBGuardEngine Off
+</VirtualHost>
+<Directory $dir/www>
+DBGuardQueue length=9
+DBGuardRefusal status=500
+DBGuardRetryAfter min=1s
+DBGuardScoreboard elsewhere
+</Directory>
+<Directory $dir/www/open>
+<Limit GET>
+DBGuard Off
+</Limit>
+</Directory>
+END
+    for my $name (qw(DBGuardBudget DBGuardEngine DBGuardQueue DBGuardRefusal
+        DBGuardRetryAfter DBGuardScoreboard DBGuard)) {
+        like($log, qr/dbguard:crit.*\Q$config\E:\d+:.* $name cannot occur/,
+            "$name: crit");
+    }
+    my ($value, $valid) = effective($log);
+    is_deeply($value, { %value, %refusal }, 'they change nothing');
+    check_behaviour();
+    is($apache->get('/open/p.php')->{body}, 'admitted',
+        'what a misplaced DBGuard applies to is guarded');
+};
+
+subtest 'a DBGuard that cannot be read guards' => sub {
+    reload('graceful', config => $good, docroot_config => 'DBGuard Off');
+    is($apache->get('/p.php')->{body}, '-', 'not guarded');
+    for my $how (qw(graceful hard)) {
+        my $log = reload($how, docroot_config => 'DBGuard Onn');
+        my $line = line_of(qr/^DBGuard Onn/);
+        like($log, qr/dbguard:crit.*\Q$config\E:$line:.*DBGuard: 'Onn'/,
+            'crit, file, line, value');
+        like($log, qr/:crit\].*effective: DBGuard = .* valid: no$/m,
+            'valid: no');
+        is($apache->get('/p.php')->{body}, 'admitted', 'guarded');
+    }
+    my $log = reload('graceful', docroot_config => 'DBGuard Off');
+    is($apache->get('/p.php')->{body}, '-', 'corrected');
+    like($log, qr/effective: DBGuard = .* valid: yes$/m, 'valid: yes');
+};
+
+subtest 'the engine is switched off and on' => sub {
+    reload('graceful', config => 'DBGuardEngine Off',
+        docroot_config => 'DBGuard On');
+    is($apache->get('/p.php')->{body}, '-', 'Off');
+    my $log = reload('graceful', config => $good =~ s/Engine On/Engine Offf/r);
+    like($log, qr/dbguard:crit.*'Offf'/, 'a bad word after Off');
+    is($apache->get('/p.php')->{body}, '-', '... leaves it off');
+    reload('graceful', config => $good);
+    check_behaviour();
+};
+
+is((stat "$dir/run/board")[1], $inode, 'one scoreboard from first to last');
+$apache->stop;
+ok(!-e "$dir/run/board", '... which is gone in the end');
+
+subtest 'a bad value in the first start after Off' => sub {
+    $apache->set(config => 'DBGuardBudget 5');
+    $apache->start;
+    my $log = reload('graceful', config => "DBGuardEngine On\nDBGuardBudget x");
+    my ($value, $valid) = effective($log);
+    is($value->{DBGuardBudget}, 5, 'the value of the configuration before');
+    is($valid->{DBGuardBudget}, 'no', '... and not valid');
+    $apache->stop;
+};
+
+done_testing;

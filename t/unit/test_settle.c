@@ -1,0 +1,333 @@
+/* A token that came back counts as out for a moment more, until the database
+ * has noticed: whoever gets it meanwhile begins at the end of that moment, and
+ * nobody waits who need not. And a board that an upgrade has closed gives
+ * nothing out any more. */
+
+#include <stdlib.h>
+
+#include "unit.h"
+
+#define SLOTS 16
+#define SETTLE 2000
+
+static void setup(void)
+{
+    board_open(SLOTS, 1, 8);
+    board.shared->limits.settle = SETTLE;
+}
+
+static dbguard_decision_t admitted(void)
+{
+    dbguard_decision_t d = enter();
+
+    ck_assert_int_eq(d.outcome, DBGUARD_ADMITTED);
+    return d;
+}
+
+START_TEST(a_fresh_token_needs_no_time)
+{
+    ck_assert_int_eq(admitted().start, now);
+    board_expect(1, 0);
+}
+END_TEST
+
+START_TEST(a_returned_token_settles)
+{
+    dbguard_decision_t d = admitted();
+
+    now += 100;
+    leave(d.ticket);
+    board_expect(0, 0);
+    ck_assert_uint_eq(board.shared->settling, 1);
+    now += 500;
+    d = admitted();
+    ck_assert_int_eq(d.start, START + 100 + SETTLE);
+    ck_assert_int_eq(look(d.ticket).start, d.start);
+    ck_assert_uint_eq(board.shared->settling, 0);
+    board_expect(1, 0);
+}
+END_TEST
+
+START_TEST(after_that_it_is_as_new)
+{
+    int64_t late;
+
+    for (late = -1; late <= 1; late++) {
+        leave(admitted().ticket);
+        now += SETTLE + late;
+        ck_assert_int_eq(admitted().start, now + (late < 0));
+        reap(WORKER);
+        now += SECOND;
+    }
+}
+END_TEST
+
+START_TEST(it_is_retired_by_whatever_comes_next)
+{
+    dbguard_ticket_t none = {0, 0};
+
+    leave(admitted().ticket);
+    now += SETTLE;
+    ck_assert_uint_eq(board.shared->settling, 1);
+    look(none);
+    ck_assert_uint_eq(board.shared->settling, 0);
+    board_expect(0, 0);
+    board_exhaust();
+}
+END_TEST
+
+/* It is the waiter's at once, so that nobody can take it; only its use is
+ * later. */
+START_TEST(a_hand_over_settles)
+{
+    dbguard_decision_t d = admitted();
+    dbguard_ticket_t waits = enter_to(DBGUARD_WAIT);
+
+    now += SECOND;
+    leave(d.ticket);
+    ck_assert_int_eq(state_of(waits), DBGUARD_HELD);
+    ck_assert_int_eq(posts(waits), 1);
+    ck_assert_uint_eq(board.shared->settling, 0);
+    enter_to(DBGUARD_WAIT);
+    d = look(waits);
+    ck_assert_int_eq(d.outcome, DBGUARD_ADMITTED);
+    ck_assert_int_eq(d.start, START + SECOND + SETTLE);
+    ck_assert_int_eq(d.waited, SECOND + SETTLE);
+    ck_assert_uint_eq(counters()->wait_us, SECOND + SETTLE);
+    now += SETTLE + 70;
+    ck_assert_int_eq(leave(waits), 70); /* held from its start on */
+}
+END_TEST
+
+/* It leaves before it could begin: no time was held, and the token settles
+ * from then on. */
+START_TEST(leaving_before_the_start)
+{
+    dbguard_decision_t d = admitted();
+
+    leave(d.ticket);
+    now += 100;
+    d = admitted();
+    now += 100;
+    ck_assert_int_eq(leave(d.ticket), 0);
+    ck_assert_int_eq(admitted().start, START + 200 + SETTLE);
+}
+END_TEST
+
+/* Those that are ready are taken before those that are not. */
+START_TEST(the_one_that_is_ready_first)
+{
+    dbguard_ticket_t t[4];
+    int i;
+
+    configure(5, 8, 0);
+    for (i = 0; i < 4; i++)
+        t[i] = admitted().ticket;
+    for (i = 0; i < 4; i++) {
+        leave(t[i]);
+        now += 100;
+    }
+    ck_assert_uint_eq(board.shared->settling, 4);
+    ck_assert_int_eq(admitted().start, now); /* the fifth */
+    for (i = 0; i < 4; i++)
+        ck_assert_int_eq(admitted().start, START + i * 100 + SETTLE);
+    enter_to(DBGUARD_WAIT);
+    board_expect(5, 1);
+}
+END_TEST
+
+START_TEST(what_a_dead_process_held_settles)
+{
+    admitted();
+    now += SECOND;
+    ck_assert_uint_eq(reap(WORKER), 1);
+    ck_assert_uint_eq(board.shared->settling, 1);
+    ck_assert_uint_eq(reap(WORKER), 0); /* nobody owns it */
+    ck_assert_int_eq(admitted().start, now + SETTLE);
+}
+END_TEST
+
+START_TEST(a_settling_ticket_is_over)
+{
+    dbguard_ticket_t ticket = admitted().ticket;
+    int64_t held;
+
+    leave(ticket);
+    ck_assert_int_eq(state_of(ticket), DBGUARD_SETTLING);
+    ck_assert_int_eq(dbguard_admission_leave(&board, ticket, now, &held),
+                     APR_NOTFOUND);
+    ck_assert_int_eq(look(ticket).outcome, DBGUARD_REFUSED);
+    ck_assert_uint_eq(board.shared->settling, 1);
+}
+END_TEST
+
+START_TEST(dryrun_delays_nobody)
+{
+    configure(1, 8, 1);
+    leave(admitted().ticket);
+    now += 1;
+    ck_assert_int_eq(admitted().start, now);
+}
+END_TEST
+
+/* Slots that settle are not lost to those who come: the table holds as many
+ * requests as it has slots. */
+START_TEST(settling_takes_no_slot_away)
+{
+    dbguard_ticket_t t[SLOTS];
+    int i;
+
+    configure(SLOTS, 0, 0);
+    for (i = 0; i < SLOTS; i++)
+        t[i] = admitted().ticket;
+    for (i = 0; i < SLOTS; i++)
+        leave(t[i]);
+    ck_assert_uint_eq(board.shared->settling, SLOTS);
+    for (i = 0; i < SLOTS; i++)
+        admitted();
+    board_expect(SLOTS, 0);
+}
+END_TEST
+
+/* Three come back one after another, then the budget falls to two, of which
+ * one is out: the other one may begin when one at most still settles. */
+START_TEST(a_smaller_budget_lets_enough_settle)
+{
+    dbguard_ticket_t t[4];
+    int i;
+
+    configure(4, 8, 0);
+    for (i = 0; i < 4; i++)
+        t[i] = admitted().ticket;
+    for (i = 0; i < 3; i++) {
+        leave(t[i]);
+        now += 100;
+    }
+    configure(2, 8, 0);
+    ck_assert_int_eq(admitted().start, START + 200 + SETTLE);
+    board_expect(2, 0);
+}
+END_TEST
+
+START_TEST(rebuild_knows_what_settles)
+{
+    dbguard_ticket_t t[4];
+    int64_t starts = 0;
+    int i;
+
+    configure(4, 8, 0);
+    for (i = 0; i < 4; i++)
+        t[i] = admitted().ticket;
+    for (i = 0; i < 4; i++) {
+        leave(t[3 - i]);
+        now += 100;
+    }
+    dbguard_board_rebuild(board.shared);
+    board_expect(0, 0);
+    ck_assert_uint_eq(board.shared->settling, 4);
+    for (i = 0; i < 4; i++) /* in whatever order */
+        starts += admitted().start - START;
+    ck_assert_int_eq(starts, 0 + 100 + 200 + 300 + 4 * SETTLE);
+    enter_to(DBGUARD_WAIT);
+}
+END_TEST
+
+/* --- closed --------------------------------------------------------------- */
+
+START_TEST(a_closed_board_refuses)
+{
+    dbguard_decision_t d;
+
+    board.shared->prefix.closed = 1;
+    d = enter();
+    ck_assert_int_eq(d.outcome, DBGUARD_REFUSED);
+    ck_assert_int_eq(d.reason, DBGUARD_REASON_BOARD);
+    ck_assert_uint_eq(d.ticket.serial, 0);
+    ck_assert_int_ge(d.retry_after, 2 * SECOND);
+    ck_assert_uint_eq(counters()->refused_board, 1);
+    board_expect(0, 0);
+}
+END_TEST
+
+START_TEST(a_closed_board_takes_back)
+{
+    dbguard_ticket_t holds = admitted().ticket, waits[3];
+    int i;
+
+    for (i = 0; i < 3; i++)
+        waits[i] = enter_to(DBGUARD_WAIT);
+    board.shared->prefix.closed = 1;
+    now += 10;
+    ck_assert_int_eq(leave(holds), 10);
+    board_expect(0, 0);
+    for (i = 0; i < 3; i++) {
+        ck_assert_int_eq(posts(waits[i]), 1);
+        ck_assert_int_eq(look(waits[i]).reason, DBGUARD_REASON_BOARD);
+    }
+    ck_assert_uint_eq(counters()->admitted, 1);
+    ck_assert_uint_eq(counters()->refused_board, 3);
+    board.shared->prefix.closed = 0;
+    now += SETTLE;
+    board_exhaust();
+}
+END_TEST
+
+/* Those who wait find out at their next look, not at their deadline. */
+START_TEST(a_closed_board_is_noticed)
+{
+    dbguard_ticket_t waits;
+
+    admitted();
+    waits = enter_to(DBGUARD_WAIT);
+    board.shared->prefix.closed = 1;
+    look(waits);
+    ck_assert_int_eq(posts(waits), 1);
+    ck_assert_int_eq(look(waits).reason, DBGUARD_REASON_BOARD);
+    board_expect(1, 0);
+}
+END_TEST
+
+START_TEST(a_closed_board_in_dryrun)
+{
+    dbguard_decision_t d;
+
+    configure(1, 8, 1);
+    board.shared->prefix.closed = 1;
+    d = enter();
+    ck_assert_int_eq(d.outcome, DBGUARD_ADMITTED);
+    ck_assert_int_eq(d.would, DBGUARD_REFUSED);
+    ck_assert_uint_eq(d.ticket.serial, 0);
+    board_expect(0, 0);
+}
+END_TEST
+
+Suite *settle_suite(void)
+{
+    Suite *s = suite_create("settle");
+    TCase *tc = tcase_create("settle");
+
+    tcase_add_checked_fixture(tc, setup, board_close_in_order);
+    tcase_add_test(tc, a_fresh_token_needs_no_time);
+    tcase_add_test(tc, a_returned_token_settles);
+    tcase_add_test(tc, after_that_it_is_as_new);
+    tcase_add_test(tc, it_is_retired_by_whatever_comes_next);
+    tcase_add_test(tc, a_hand_over_settles);
+    tcase_add_test(tc, leaving_before_the_start);
+    tcase_add_test(tc, the_one_that_is_ready_first);
+    tcase_add_test(tc, what_a_dead_process_held_settles);
+    tcase_add_test(tc, a_settling_ticket_is_over);
+    tcase_add_test(tc, dryrun_delays_nobody);
+    tcase_add_test(tc, settling_takes_no_slot_away);
+    tcase_add_test(tc, a_smaller_budget_lets_enough_settle);
+    tcase_add_test(tc, rebuild_knows_what_settles);
+    suite_add_tcase(s, tc);
+
+    tc = tcase_create("closed");
+    tcase_add_checked_fixture(tc, setup, board_close_in_order);
+    tcase_add_test(tc, a_closed_board_refuses);
+    tcase_add_test(tc, a_closed_board_takes_back);
+    tcase_add_test(tc, a_closed_board_is_noticed);
+    tcase_add_test(tc, a_closed_board_in_dryrun);
+    suite_add_tcase(s, tc);
+    return s;
+}

@@ -1,0 +1,285 @@
+/* Reading a board that others are changing: a copy that calls itself steady is
+ * of one instant, whoever writes meanwhile, and a writer that died in the
+ * middle keeps nobody from reading. */
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "step.h"
+#include "unit.h"
+
+#define SLOTS 32
+
+static void setup(void)
+{
+    board_open_shared(SLOTS, 4, 8);
+}
+
+/* Do the sums of a snapshot belong together? Only while nobody is reaped. */
+static int torn(const dbguard_snapshot_t *s)
+{
+    const dbguard_counters_t *c = &s->counters;
+
+    return c->admitted != c->released + s->held
+           || c->refused
+                  != c->refused_budget + c->refused_timeout + c->refused_board
+           || s->held > s->limits.budget;
+}
+
+START_TEST(what_it_copies)
+{
+    dbguard_snapshot_t *s;
+    dbguard_ticket_t t[8];
+    int i;
+
+    board.shared->generation = 3;
+    for (i = 0; i < 8; i++) {
+        t[i] = enter_as(100 + i).ticket;
+        now += SECOND;
+    }
+    leave(t[6]);
+    s = snapshot();
+    ck_assert_int_eq(s->steady, 1);
+    ck_assert_int_eq(s->now, now);
+    ck_assert_int_eq(s->uptime, 8 * SECOND);
+    ck_assert_int_eq(s->created_wall, START);
+    ck_assert_uint_eq(s->parent, 4242);
+    ck_assert_uint_eq(s->generation, 3);
+    ck_assert_uint_eq(s->engine, 1);
+    ck_assert_uint_eq(s->nslots, SLOTS);
+    ck_assert_uint_eq(s->held, 4);
+    ck_assert_uint_eq(s->waiting, 3);
+    ck_assert_uint_eq(s->held_peak, 4);
+    ck_assert_uint_eq(s->limits.budget, 4);
+    ck_assert_uint_eq(s->counters.admitted, 4);
+    ck_assert_uint_eq(s->counters.aborted, 1);
+    ck_assert_int_eq(s->hold, SECOND / 2);
+    ck_assert(!torn(s));
+    free(s);
+}
+END_TEST
+
+START_TEST(holders_longest_first)
+{
+    dbguard_snapshot_t *s;
+    dbguard_ticket_t first;
+    uint32_t i;
+
+    first = enter_as(100).ticket;
+    for (i = 1; i < 6; i++) {
+        now += SECOND;
+        enter_as((int32_t)(100 + i));
+    }
+    now += SECOND;
+    leave(first); /* 104 gets the token, 105 waits */
+    s = snapshot();
+    ck_assert_uint_eq(s->nholders, 5);
+    for (i = 1; i < 5; i++)
+        ck_assert_int_le(s->holders[i].age, s->holders[i - 1].age);
+    ck_assert_int_eq(s->holders[0].visitor.pid, 101);
+    ck_assert_int_eq(s->holders[0].age, 5 * SECOND);
+    ck_assert_int_eq(s->holders[3].visitor.pid, 105);
+    ck_assert_int_eq(s->holders[3].state, DBGUARD_WAITING);
+    ck_assert_int_eq(s->holders[3].age, SECOND);
+    ck_assert_int_eq(s->holders[4].visitor.pid, 104);
+    ck_assert_int_eq(s->holders[4].age, 0); /* since it has its token */
+    ck_assert_str_eq(s->holders[0].visitor.client, "192.0.2.1");
+    free(s);
+}
+END_TEST
+
+START_TEST(who_holds_nothing_is_not_listed)
+{
+    dbguard_ticket_t holds;
+    dbguard_snapshot_t *s;
+
+    configure(1, 8, 0);
+    board.shared->limits.settle = SECOND;
+    holds = enter_to(DBGUARD_ADMITTED);
+    enter_to(DBGUARD_WAIT);
+    now += PATIENCE;
+    leave(holds); /* one settles, one is expelled */
+    s = snapshot();
+    ck_assert_uint_eq(s->settling, 1);
+    ck_assert_uint_eq(s->nholders, 0);
+    free(s);
+}
+END_TEST
+
+/* Every slot in use: the holders fill what dbguard_snapshot_size asked for. */
+START_TEST(a_full_table)
+{
+    dbguard_snapshot_t *s;
+    int i;
+
+    configure(SLOTS, 0, 0);
+    for (i = 0; i < SLOTS; i++)
+        enter_to(DBGUARD_ADMITTED);
+    s = snapshot();
+    ck_assert_uint_eq(s->nholders, SLOTS);
+    free(s);
+}
+END_TEST
+
+/* What a damaged segment says is not believed. */
+START_TEST(a_damaged_board)
+{
+    dbguard_snapshot_t *s;
+    dbguard_visitor_t *v = &board.shared->slots[0].visitor;
+
+    enter();
+    memset(v->client, 'x', sizeof(v->client));
+    memset(v->endpoint, 'y', sizeof(v->endpoint));
+    board.shared->nsettings = 1000;
+    now -= SECOND; /* a reader whose clock is behind */
+    s = snapshot();
+    ck_assert_uint_eq(s->nsettings, DBGUARD_SETTINGS);
+    ck_assert_uint_eq(strlen(s->holders[0].visitor.client),
+                      DBGUARD_CLIENT_MAX - 1);
+    ck_assert_uint_eq(strlen(s->holders[0].visitor.endpoint),
+                      DBGUARD_ENDPOINT_MAX - 1);
+    ck_assert_int_eq(s->holders[0].age, 0);
+    free(s);
+}
+END_TEST
+
+/* dbguardctl maps the segment for reading only. */
+START_TEST(a_read_only_mapping)
+{
+    size_t size = dbguard_board_size(SLOTS);
+
+    enter();
+    ck_assert_int_eq(mprotect(board.shared, size, PROT_READ), 0);
+    free(snapshot());
+    ck_assert_int_eq(mprotect(board.shared, size, PROT_READ | PROT_WRITE), 0);
+}
+END_TEST
+
+/* --- while somebody writes ------------------------------------------------ */
+
+static void come_and_go(void)
+{
+    dbguard_ticket_t t[10];
+    int i;
+
+    for (i = 0; i < 10; i++)
+        t[i] = enter_as(getpid()).ticket;
+    for (i = 0; i < 10; i++)
+        if (t[i].serial != 0)
+            leave(t[i]);
+}
+
+START_TEST(while_another_process_writes)
+{
+    int steady = 0, tries = 0, enough = scaled(3000);
+    pid_t pid;
+
+    /* Only the child changes it, but never the limits. */
+    pid = fork();
+    ck_assert_int_ge(pid, 0);
+    if (pid == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        for (;;)
+            come_and_go();
+    }
+    while (steady < enough && tries++ < 100 * enough) {
+        dbguard_snapshot_t *s = snapshot();
+
+        if (s->steady) {
+            steady++;
+            if (torn(s))
+                ck_abort_msg("torn: %u held", s->held);
+        }
+        free(s);
+    }
+    kill(pid, SIGKILL);
+    wait_for(pid);
+    ck_assert_int_eq(steady, enough);
+}
+END_TEST
+
+static dbguard_ticket_t holds;
+
+static void hand_over(void)
+{
+    leave(holds);
+}
+
+/* The writer stands still after each of its instructions: either the sums
+ * belong together, or the snapshot says that it does not know. And there are
+ * moments when they do not, so that this proves something. */
+START_TEST(a_writer_that_stands_still)
+{
+    static const step_t step = {NULL, hand_over};
+    long apart = 0, stops = 0;
+    pid_t pid;
+
+    if (!step_possible())
+        return;
+    configure(1, 8, 0);
+    holds = enter_to(DBGUARD_ADMITTED);
+    enter_to(DBGUARD_WAIT);
+    pid = step_launch(&step);
+    do {
+        dbguard_snapshot_t *s = snapshot();
+
+        if (torn(s)) {
+            apart++;
+            if (s->steady)
+                ck_abort_msg("torn after %ld instructions", stops);
+        }
+        free(s);
+        stops++;
+    } while (step_one(pid));
+    step_kill(pid);
+    ck_assert_int_gt(apart, 0);
+    ck_assert_int_gt(stops, 50);
+}
+END_TEST
+
+START_TEST(a_writer_that_died)
+{
+    dbguard_ticket_t t = enter_to(DBGUARD_ADMITTED);
+    dbguard_snapshot_t *s;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        dbguard_board_lock(&board);
+        _exit(0);
+    }
+    ck_assert_int_eq(wait_for(pid), 0);
+    s = snapshot();
+    ck_assert_int_eq(s->steady, 0);
+    ck_assert_uint_eq(s->held, 1);
+    free(s);
+    leave(t); /* repairs */
+    s = snapshot();
+    ck_assert_int_eq(s->steady, 1);
+    ck_assert_uint_eq(s->held, 0);
+    free(s);
+}
+END_TEST
+
+Suite *snapshot_suite(void)
+{
+    Suite *s = suite_create("snapshot");
+    TCase *tc = tcase_create("snapshot");
+
+    tcase_set_timeout(tc, 60);
+    tcase_add_checked_fixture(tc, setup, board_close);
+    tcase_add_test(tc, what_it_copies);
+    tcase_add_test(tc, holders_longest_first);
+    tcase_add_test(tc, who_holds_nothing_is_not_listed);
+    tcase_add_test(tc, a_full_table);
+    tcase_add_test(tc, a_damaged_board);
+    tcase_add_test(tc, a_read_only_mapping);
+    tcase_add_test(tc, while_another_process_writes);
+    tcase_add_test(tc, a_writer_that_stands_still);
+    tcase_add_test(tc, a_writer_that_died);
+    suite_add_tcase(s, tc);
+    return s;
+}

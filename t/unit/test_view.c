@@ -1,0 +1,620 @@
+/* What operators see: ?auto lines that every exporter can read, a page that no
+ * client can break, and text that fits a terminal. */
+
+#include <ctype.h>
+#include <regex.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "unit.h"
+
+#define SLOTS 128
+
+typedef void (*view_fn)(const dbguard_view_t *, const dbguard_snapshot_t *);
+
+static void setup(void)
+{
+    board_open(SLOTS, 20, 40);
+}
+
+/* --- catching what a view writes ------------------------------------------ */
+
+typedef struct text_t {
+    char *bytes;
+    size_t len, size;
+} text_t;
+
+static void capture(void *context, const char *format, va_list args)
+{
+    text_t *text = context;
+    va_list again;
+    int n;
+
+    va_copy(again, args);
+    n = vsnprintf(NULL, 0, format, again);
+    va_end(again);
+    ck_assert_int_ge(n, 0);
+    if (text->len + (size_t)n + 1 > text->size) {
+        text->size = 2 * text->size + (size_t)n + 1;
+        text->bytes = realloc(text->bytes, text->size);
+        ck_assert_ptr_nonnull(text->bytes);
+    }
+    vsnprintf(text->bytes + text->len, (size_t)n + 1, format, args);
+    text->len += (size_t)n;
+}
+
+/* The board as a view shows it. The caller frees it. */
+static char *shown(view_fn show)
+{
+    text_t text = {NULL, 0, 0};
+    dbguard_view_t view = {capture, &text};
+    dbguard_snapshot_t *s = snapshot();
+
+    show(&view, s);
+    free(s);
+    ck_assert_uint_eq(strlen(text.bytes), text.len);
+    return text.bytes;
+}
+
+static void expect_shown(view_fn show, const char *what, int is_shown)
+{
+    char *text = shown(show);
+
+    if ((strstr(text, what) != NULL) != is_shown)
+        ck_abort_msg("'%s' should%s be in\n%s", what, is_shown ? "" : " not",
+                     text);
+    free(text);
+}
+
+/* --- boards to show ------------------------------------------------------- */
+
+static void enter_as_endpoint(const char *client, const char *endpoint)
+{
+    dbguard_visitor_t visitor = {12345, "", ""};
+    dbguard_decision_t d;
+
+    snprintf(visitor.client, sizeof(visitor.client), "%s", client);
+    snprintf(visitor.endpoint, sizeof(visitor.endpoint), "%s", endpoint);
+    dbguard_admission_enter(&board, &visitor, now, &d);
+}
+
+static void set(const char *name, const char *value, const char *source)
+{
+    dbguard_setting_t *s = &board.shared->settings[board.shared->nsettings++];
+
+    snprintf(s->name, sizeof(s->name), "%s", name);
+    snprintf(s->value, sizeof(s->value), "%s", value);
+    snprintf(s->source, sizeof(s->source), "%s", source);
+    s->valid = 1;
+}
+
+/* An afternoon in which everything has happened. */
+static void normal_board(void)
+{
+    static const char conf[] = "/etc/apache2/mods-enabled/dbguard.conf:12";
+    dbguard_ticket_t t[70];
+    int i, round;
+
+    for (round = 0; round < 90; round++) {
+        for (i = 0; i < 70; i++) {
+            if (i == 60)
+                now += SECOND / 2;
+            t[i] = enter().ticket;
+        }
+        for (i = 0; i < 70; i++)
+            if (t[i].serial != 0)
+                leave(t[i]);
+        now += SECOND / 2;
+    }
+    for (i = 0; i < 45; i++)
+        enter_as_endpoint("203.0.113.207", "POST /orders/*/reset");
+    set("DBGuardEngine", "On", conf);
+    set("DBGuardBudget", "20", conf);
+    set("DBGuardQueue length", "auto", "default");
+    snprintf(board.shared->settings[2].note, 120,
+             "40 places: MaxRequestWorkers 71 - budget 20 - max(8, 15 %%) for "
+             "everything else");
+    board.shared->generation = 12;
+    board.shared->prefix.pid = 1234567;
+    now += SECOND;
+}
+
+/* The largest numbers that there may ever be. */
+static void huge_board(void)
+{
+    uint64_t *counter = (uint64_t *)&board.shared->counters;
+    size_t i;
+
+    normal_board();
+    for (i = 0; i < sizeof(dbguard_counters_t) / sizeof(uint64_t); i++)
+        counter[i] = UINT64_MAX;
+    for (i = 0; i < DBGUARD_SECONDS; i++) {
+        dbguard_second_t *s = &board.shared->seconds[i];
+
+        s->admitted = s->refused = s->held_max = s->waiting_max = UINT32_MAX;
+        s->hold_us = UINT64_MAX / DBGUARD_SECONDS;
+    }
+    board.shared->limits.budget = UINT32_MAX;
+    board.shared->limits.queue = UINT32_MAX;
+    board.shared->prefix.held = UINT32_MAX;
+}
+
+static void empty_board(void)
+{
+}
+
+static void (*const boards[])(void) = {empty_board, normal_board, huge_board};
+
+#define BOARDS LENGTH(boards)
+
+/* --- ?auto ---------------------------------------------------------------- */
+
+/* The next line of *text, ended in place. NULL at the end. */
+static char *next_line(char **text)
+{
+    char *line = *text;
+    char *end = strchr(line, '\n');
+
+    if (*line == '\0')
+        return NULL;
+    ck_assert_ptr_nonnull(end); /* the last line is ended, too */
+    *end = '\0';
+    *text = end + 1;
+    return line;
+}
+
+START_TEST(auto_lines)
+{
+    char *text, *rest, *line;
+    char names[100][64];
+    int n = 0, i;
+    regex_t pattern;
+
+    boards[_i]();
+    ck_assert_int_eq(regcomp(&pattern, "^DBGuard[A-Za-z0-9]+: [0-9]+$",
+                             REG_EXTENDED | REG_NOSUB),
+                     0);
+    text = rest = shown(dbguard_view_auto);
+    while ((line = next_line(&rest)) != NULL) {
+        if (regexec(&pattern, line, 0, NULL, 0) != 0)
+            ck_abort_msg("not a line for exporters: '%s'", line);
+        snprintf(names[n], sizeof(names[n]), "%.*s", (int)strcspn(line, ":"),
+                 line);
+        for (i = 0; i < n; i++)
+            if (strcasecmp(names[i], names[n]) == 0)
+                ck_abort_msg("twice: %s", names[n]);
+        ck_assert_int_lt(++n, 100);
+    }
+    ck_assert_int_gt(n, 20);
+    free(text);
+    regfree(&pattern);
+}
+END_TEST
+
+/* The names that people's tools rely on. */
+START_TEST(auto_names)
+{
+    static const char *const lines[] = {
+        "DBGuardBudget: 20\n", "DBGuardHeld: 20\n", "DBGuardWaiting: 25\n",
+        "DBGuardAdmittedTotal: ", "DBGuardWaitedTotal: ",
+        "DBGuardRefusedTotal: ", "DBGuardHeldPeak: 20\n", "DBGuardDryRun: 0\n"
+    };
+    int i;
+
+    normal_board();
+    for (i = 0; i < LENGTH(lines); i++)
+        expect_shown(dbguard_view_auto, lines[i], 1);
+    configure(20, 40, 1);
+    expect_shown(dbguard_view_auto, "DBGuardDryRun: 1\n", 1);
+}
+END_TEST
+
+START_TEST(counters_have_names_and_help)
+{
+#define COUNTER(field, name, help)                                            \
+    ck_assert_uint_eq(strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"               \
+                                   "abcdefghijklmnopqrstuvwxyz"),             \
+                      strlen(name));                                          \
+    ck_assert_str_eq(name + strlen(name) - 5, "Total");                       \
+    ck_assert_uint_gt(strlen(help), 10);
+#include "counters.def"
+#undef COUNTER
+}
+END_TEST
+
+/* --- HTML ----------------------------------------------------------------- */
+
+static const char *const void_elements[] = {"hr", "br", "meta", "img", NULL};
+
+static int is_void(const char *name)
+{
+    int i;
+
+    for (i = 0; void_elements[i] != NULL; i++)
+        if (strcmp(void_elements[i], name) == 0)
+            return 1;
+    return 0;
+}
+
+/* The attributes of a tag: name="value", each value without '<'. What stands
+ * behind them, or NULL. */
+static const char *attributes(const char *p)
+{
+    while (isspace((unsigned char)*p)) {
+        size_t name = strspn(p + 1, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOP"
+                                    "QRSTUVWXYZ0123456789-");
+        size_t value;
+
+        if (name == 0 || strncmp(p + 1 + name, "=\"", 2) != 0)
+            return NULL;
+        p += 1 + name + 2;
+        value = strcspn(p, "\"<");
+        if (p[value] != '"')
+            return NULL;
+        p += value + 1;
+    }
+    return p;
+}
+
+typedef struct tags_t {
+    char open[32][16];
+    int depth;
+} tags_t;
+
+/* A tag that begins at p. What stands behind it, or NULL. */
+static const char *tag(const char *p, tags_t *tags)
+{
+    int closes = p[1] == '/';
+    char name[16];
+    size_t len;
+
+    p += 1 + closes;
+    len = strspn(p, "abcdefghijklmnopqrstuvwxyz0123456789");
+    if (len == 0 || len >= sizeof(name))
+        return NULL;
+    snprintf(name, sizeof(name), "%.*s", (int)len, p);
+    p = attributes(p + len);
+    if (p == NULL)
+        return NULL;
+    if (closes) {
+        if (tags->depth == 0 || strcmp(tags->open[--tags->depth], name) != 0)
+            return NULL;
+    }
+    else if (*p == '/')
+        p++;
+    else if (!is_void(name)) {
+        if (tags->depth == 32)
+            return NULL;
+        strcpy(tags->open[tags->depth++], name);
+    }
+    return *p == '>' ? p + 1 : NULL;
+}
+
+/* Where a piece of HTML stops being well-formed, or NULL. */
+static const char *html_fault(const char *html)
+{
+    tags_t tags = {{""}, 0};
+    const char *p = html, *behind;
+
+    while (*p != '\0') {
+        if (*p == '<') {
+            behind = tag(p, &tags);
+            if (behind == NULL)
+                return p;
+            p = behind;
+        }
+        else if (*p == '&') {
+            size_t len = strspn(p + 1, "abcdefghijklmnopqrstuvwxyz");
+
+            if (len == 0 || p[1 + len] != ';')
+                return p;
+            p += len + 2;
+        }
+        else if (*p == '>')
+            return p;
+        else
+            p++;
+    }
+    return tags.depth == 0 ? NULL : "something is not closed";
+}
+
+/* The negative control. */
+START_TEST(broken_html_is_noticed)
+{
+    static const char *const broken[] = {
+        "<p>a", "<p>a</b>", "a</p>", "<p><b>a</p></b>", "a < b", "a > b",
+        "a & b", "a &amp b", "<p class=a></p>", "<p class=\"a></p>",
+        "<p class=\"a<b\"></p>", "<>", "<p", "<P></P>"
+    };
+    int i;
+
+    for (i = 0; i < LENGTH(broken); i++)
+        if (html_fault(broken[i]) == NULL)
+            ck_abort_msg("taken for well-formed: %s", broken[i]);
+    ck_assert_ptr_null(html_fault("<hr>\n<p class=\"a\" id=\"b\">a &lt; b<i>c"
+                                  "</i></p><rect x=\"1\"/>"));
+}
+END_TEST
+
+static void expect_good_html(void)
+{
+    char *html = shown(dbguard_view_html);
+    const char *fault = html_fault(html);
+
+    if (fault != NULL)
+        ck_abort_msg("not well-formed: %.200s", fault);
+    free(html);
+}
+
+START_TEST(html_is_well_formed)
+{
+    boards[_i]();
+    expect_good_html();
+    configure(3, 1, 1);
+    board.shared->elder = 1;
+    expect_good_html();
+}
+END_TEST
+
+static const char *const hostile[] = {
+    "GET /<script>alert(1)</script>",
+    "GET /\"><img/src=x/onerror=alert(1)>",
+    "GET /'onmouseover='alert(1)",
+    "GET /</td></table></section>",
+    "GET /<!--",
+    "GET /]]>",
+    "GET /&lt;b&gt;&amp;",
+    "GET /&#60;script&#62;",
+    "GET /%n%s%s%s%99999d",
+    "<>&\"'<>&\"'<>&\"'",
+    "GET /</style><script>x</script>",
+};
+
+START_TEST(html_escapes_what_clients_chose)
+{
+    enter_as_endpoint("192.0.2.1", hostile[_i]);
+    enter_as_endpoint(hostile[_i], "GET /");
+    expect_good_html();
+    expect_shown(dbguard_view_html, "<script", 0);
+    expect_shown(dbguard_view_html, "<img", 0);
+    expect_shown(dbguard_view_html, "<!--", 0);
+    expect_shown(dbguard_view_html, "%99999d", _i == 8);
+}
+END_TEST
+
+START_TEST(html_loads_nothing)
+{
+    normal_board();
+    expect_shown(dbguard_view_html, "<script", 0);
+    expect_shown(dbguard_view_html, "http:", 0);
+    expect_shown(dbguard_view_html, "https:", 0);
+    expect_shown(dbguard_view_html, "src=", 0);
+    expect_shown(dbguard_view_html, "url(", 0);
+    expect_shown(dbguard_view_html, "@import", 0);
+}
+END_TEST
+
+START_TEST(html_says_what_matters)
+{
+    normal_board();
+    expect_shown(dbguard_view_html, "DBGuardEngine is Off", 0);
+    expect_shown(dbguard_view_html, "20 of 20 tokens out", 1);
+    expect_shown(dbguard_view_html, "25 of 40 waiting places taken", 1);
+    expect_shown(dbguard_view_html, "DryRun: nobody is refused", 0);
+    expect_shown(dbguard_view_html, "before an upgrade", 0);
+    expect_shown(dbguard_view_html, "POST /orders/*/reset", 1);
+    configure(20, 40, 1);
+    board.shared->elder = 1;
+    expect_shown(dbguard_view_html, "DryRun: nobody is refused", 1);
+    expect_shown(dbguard_view_html, "before an upgrade", 1);
+    board.shared->engine = 0;
+    expect_shown(dbguard_view_html, "DBGuardEngine is Off", 1);
+}
+END_TEST
+
+/* --- text ----------------------------------------------------------------- */
+
+static void expect_narrow_text(void)
+{
+    char *text = shown(dbguard_view_text), *rest = text, *line;
+
+    while ((line = next_line(&rest)) != NULL) {
+        size_t i;
+
+        if (strlen(line) > 80)
+            ck_abort_msg("%d columns: %s", (int)strlen(line), line);
+        for (i = 0; line[i] != '\0'; i++)
+            if (!isprint((unsigned char)line[i]))
+                ck_abort_msg("not printable: %s", line);
+    }
+    free(text);
+}
+
+START_TEST(text_fits_eighty_columns)
+{
+    empty_board();
+    expect_narrow_text();
+    normal_board();
+    expect_narrow_text();
+}
+END_TEST
+
+/* 1,500 refusals a second, as in an incident. */
+START_TEST(text_fits_in_a_storm)
+{
+    int i, j;
+
+    normal_board();
+    for (i = 0; i < 5; i++) {
+        for (j = 0; j < 1500; j++)
+            enter();
+        now += SECOND;
+    }
+    expect_narrow_text();
+}
+END_TEST
+
+START_TEST(text_fits_with_long_words)
+{
+    enter_as_endpoint("2001:db8:1234:5678:9abc:def0:1234:5678",
+                      "POST /api/v2/customers/*/orders/*/positions/*/prices");
+    expect_narrow_text();
+}
+END_TEST
+
+START_TEST(text_fits_in_dryrun)
+{
+    normal_board();
+    configure(20, 40, 1);
+    board.shared->elder = 1;
+    expect_narrow_text();
+    board.shared->engine = 0;
+    expect_narrow_text();
+}
+END_TEST
+
+static const struct {
+    int column, indent;
+    const char *text, *wrapped;
+} wraps[] = {
+    {0, 0, "", "\n"},
+    {0, 0, "a", "a\n"},
+    {70, 4, "nine char", "nine char\n"},
+    {70, 4, "ten letter", "ten letter\n"}, /* up to column 80 */
+    {70, 4, "ten letters", "ten\n    letters\n"},
+    {79, 4, "ab", "\n    ab\n"},
+    {76, 4, "  a   b  ", "a b\n"},
+    {78, 2, "a b c", "a\n  b c\n"},
+    {78, 78, "abcdef", "abcdef\n"}, /* it will not fit there either */
+};
+
+static int which; /* of the wraps */
+
+static void show_wrap(const dbguard_view_t *view, const dbguard_snapshot_t *s)
+{
+    (void)s;
+    dbguard_view_wrap(view, wraps[which].column, wraps[which].indent,
+                      wraps[which].text);
+}
+
+START_TEST(wrapping)
+{
+    char *text;
+
+    which = _i;
+    text = shown(show_wrap);
+    ck_assert_str_eq(text, wraps[_i].wrapped);
+    free(text);
+}
+END_TEST
+
+/* Every counter, whatever it has come to in a year. */
+START_TEST(text_fits_with_all_counters)
+{
+    uint64_t *counter = (uint64_t *)&board.shared->counters;
+    size_t i;
+
+    for (i = 0; i < sizeof(dbguard_counters_t) / sizeof(uint64_t); i++)
+        counter[i] = UINT64_C(99999999999);
+    expect_narrow_text();
+}
+END_TEST
+
+/* What a reload with a bad value leaves: the operator has to see it. */
+START_TEST(text_fits_when_a_value_was_refused)
+{
+    set("DBGuardBudget", "20", "last good value (/etc/apache2/mods-enabled/"
+                               "dbguard.conf:12 was refused)");
+    board.shared->settings[0].valid = 0;
+    expect_shown(dbguard_view_text, "NOT VALID", 1);
+    expect_narrow_text();
+}
+END_TEST
+
+START_TEST(text_says_what_matters)
+{
+    normal_board();
+    expect_shown(dbguard_view_text, "20 of 20 out", 1);
+    expect_shown(dbguard_view_text, "25 of 40 places, patience 5s", 1);
+    expect_shown(dbguard_view_text, "POST /orders/*/reset", 1);
+    expect_shown(dbguard_view_text, "DBGuardBudget", 1);
+    expect_shown(dbguard_view_text, "40 places: MaxRequestWorkers 71", 1);
+    expect_shown(dbguard_view_text, "... and 25 more", 1);
+    expect_shown(dbguard_view_text, "NOBODY IS REFUSED", 0);
+    expect_shown(dbguard_view_text, "may not add up", 0);
+    configure(20, 40, 1);
+    board.shared->elder = 1;
+    board.shared->seq = 1;
+    expect_shown(dbguard_view_text, "NOBODY IS REFUSED", 1);
+    expect_shown(dbguard_view_text, "before an upgrade", 1);
+    expect_shown(dbguard_view_text, "may not add up", 1);
+    board.shared->engine = 0;
+    expect_shown(dbguard_view_text, "NOTHING IS GUARDED", 1);
+}
+END_TEST
+
+/* Numbers that no board has do not take a view out of its arrays. */
+START_TEST(text_survives_anything)
+{
+    boards[_i]();
+    board.shared->limits.budget = 0;
+    board.shared->limits.patience = 0;
+    board.shared->hold = -1;
+    free(shown(dbguard_view_text));
+    free(shown(dbguard_view_html));
+    free(shown(dbguard_view_auto));
+}
+END_TEST
+
+static TCase *fixed(const char *name)
+{
+    TCase *tc = tcase_create(name);
+
+    tcase_set_timeout(tc, 60);
+    tcase_add_checked_fixture(tc, setup, board_close);
+    return tc;
+}
+
+static TCase *html(void)
+{
+    TCase *tc = fixed("html");
+
+    tcase_add_test(tc, broken_html_is_noticed);
+    tcase_add_loop_test(tc, html_is_well_formed, 0, BOARDS);
+    tcase_add_loop_test(tc, html_escapes_what_clients_chose, 0,
+                        LENGTH(hostile));
+    tcase_add_test(tc, html_loads_nothing);
+    tcase_add_test(tc, html_says_what_matters);
+    return tc;
+}
+
+static TCase *text(void)
+{
+    TCase *tc = fixed("text");
+
+    tcase_add_loop_test(tc, wrapping, 0, LENGTH(wraps));
+    tcase_add_test(tc, text_fits_eighty_columns);
+    tcase_add_test(tc, text_fits_in_a_storm);
+    tcase_add_test(tc, text_fits_with_long_words);
+    tcase_add_test(tc, text_fits_in_dryrun);
+    tcase_add_test(tc, text_fits_with_all_counters);
+    tcase_add_test(tc, text_fits_when_a_value_was_refused);
+    tcase_add_test(tc, text_says_what_matters);
+    tcase_add_loop_test(tc, text_survives_anything, 0, BOARDS);
+    return tc;
+}
+
+Suite *view_suite(void)
+{
+    Suite *s = suite_create("view");
+    TCase *tc = fixed("auto");
+
+    tcase_add_loop_test(tc, auto_lines, 0, BOARDS);
+    tcase_add_test(tc, auto_names);
+    tcase_add_test(tc, counters_have_names_and_help);
+    suite_add_tcase(s, tc);
+    suite_add_tcase(s, html());
+    suite_add_tcase(s, text());
+    return s;
+}
