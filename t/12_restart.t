@@ -60,11 +60,17 @@ sub config
         . "DBGuardQueue length=$queue patience=60s\n";
 }
 
+# Returns when the idle ones of the old workers are gone: until then they may
+# take a request.
 sub reload
 {
     my ($apache, $config) = @_;
+    my @old = $apache->workers;
+    my @busy = ($apache->ctl('status'))[1] =~ /^(?:holds|waits) /mg;
     $apache->set(config => $config);
     $apache->restart('graceful');
+    wait_until(sub { grep({ kill 0 => $_ } @old) <= @busy }, 10,
+        'the idle ones of the old workers to end');
 }
 
 my $gates = 0;

@@ -60,14 +60,18 @@ sub line_of
     return $found + 1;
 }
 
-# Restarts with a configuration; returns what the log says from then on.
+# Restarts with a configuration and waits until nobody serves with the one
+# before; returns what the log says from then on.
 sub reload
 {
     my ($how, %arg) = @_;
     my $before = length $apache->error_log;
     my $parent = $apache->parent;
+    my %old = map { $_ => 1 } $apache->workers;
     $apache->set(%arg);
     $apache->restart($how);
+    wait_until(sub { !grep { $old{$_} } $apache->workers }, 20,
+        'the old workers to go');
     is($apache->parent, $parent, "the parent lives ($how)");
     return substr $apache->error_log, $before;
 }

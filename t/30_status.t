@@ -51,6 +51,15 @@ sub fill
     return @requests;
 }
 
+# A graceful restart, after which nobody serves with the configuration before.
+sub restart
+{
+    my %old = map { $_ => 1 } $apache->workers;
+    $apache->restart('graceful');
+    wait_until(sub { !grep { $old{$_} } $apache->workers }, 20,
+        'the old workers to go');
+}
+
 sub empty
 {
     spew($gate, '');
@@ -153,14 +162,14 @@ subtest 'the page' => sub {
 subtest 'ExtendedStatus Off' => sub {
     my $names = our_lines(auto_text()) =~ s/: .*//mgr;
     $apache->set(config => "${config}ExtendedStatus Off\n");
-    $apache->restart('graceful');
+    restart();
     my $text = auto_text();
     unlike($text, qr/^Total Accesses/m, 'it is off');
     is(our_lines($text) =~ s/: .*//mgr, $names, 'the same lines');
     is(unbalanced(section($apache->get('/server-status')->{body})), '',
         'the section of the page');
     $apache->set(config => $config);
-    $apache->restart('graceful');
+    restart();
 };
 
 # The figures of ?auto, as dbguardctl shows them.
@@ -211,7 +220,7 @@ subtest 'dbguardctl status' => sub {
     # Every worker is busy.
     unlink $gate;
     $apache->set(docroot_config => '');
-    $apache->restart('graceful');
+    restart();
     my @busy = map { $apache->get_async("/hold.php?gate=$gate&$_") } 1 .. 8;
     ($code, $text) = $apache->ctl('status');
     is($code, 0, 'every worker is busy: exit code');
@@ -219,7 +228,7 @@ subtest 'dbguardctl status' => sub {
     spew($gate, '');
     $_->response for @busy;
     $apache->set(docroot_config => 'DBGuard On');
-    $apache->restart('graceful');
+    restart();
 };
 
 my ($mode, $group) = (stat $apache->scoreboard)[2, 5];

@@ -107,29 +107,18 @@ uint32_t dbguard_board_pop_free(dbguard_shared_t *shared)
     return slot;
 }
 
-/* Behind the last waiter with a smaller serial: at the tail in all cases but
- * a rebuild, which meets the slots in the order of their indexes. */
+/* At the tail: its serial is the largest. */
 void dbguard_board_enqueue(dbguard_shared_t *shared, uint32_t slot)
 {
     dbguard_slot_t *s = &shared->slots[slot];
-    uint32_t prev = shared->queue_tail;
 
-    while (prev != DBGUARD_NONE && shared->slots[prev].serial > s->serial)
-        prev = shared->slots[prev].prev;
-
-    s->prev = prev;
-    if (prev == DBGUARD_NONE) {
-        s->next = shared->queue_head;
+    s->prev = shared->queue_tail;
+    s->next = DBGUARD_NONE;
+    if (s->prev == DBGUARD_NONE)
         shared->queue_head = slot;
-    }
-    else {
-        s->next = shared->slots[prev].next;
-        shared->slots[prev].next = slot;
-    }
-    if (s->next == DBGUARD_NONE)
-        shared->queue_tail = slot;
     else
-        shared->slots[s->next].prev = slot;
+        shared->slots[s->prev].next = slot;
+    shared->queue_tail = slot;
     shared->prefix.waiting++;
 }
 
@@ -174,10 +163,66 @@ uint32_t dbguard_board_unsettle(dbguard_shared_t *shared)
     return slot;
 }
 
+/* Two lists in order of serial become one. */
+static uint32_t merge(dbguard_shared_t *shared, uint32_t a, uint32_t b)
+{
+    uint32_t head = DBGUARD_NONE;
+    uint32_t *end = &head;
+
+    while (a != DBGUARD_NONE && b != DBGUARD_NONE) {
+        uint32_t *first
+            = shared->slots[a].serial < shared->slots[b].serial ? &a : &b;
+
+        *end = *first;
+        end = &shared->slots[*first].next;
+        *first = *end;
+    }
+    *end = a != DBGUARD_NONE ? a : b;
+    return head;
+}
+
+/* The queue, of waiters that come in the order of their slots: a merge sort
+ * without memory. Everybody stands still meanwhile, so that its time counts
+ * when thousands wait. `runs[i]` has none or 2^i of them, in order. */
+typedef struct sorter_t {
+    uint32_t runs[32];
+} sorter_t;
+
+static void sorter_add(dbguard_shared_t *shared, sorter_t *sorter,
+                       uint32_t slot)
+{
+    int i;
+
+    shared->slots[slot].next = DBGUARD_NONE;
+    for (i = 0; sorter->runs[i] != DBGUARD_NONE; i++) {
+        slot = merge(shared, sorter->runs[i], slot);
+        sorter->runs[i] = DBGUARD_NONE;
+    }
+    sorter->runs[i] = slot;
+}
+
+static void enqueue_sorted(dbguard_shared_t *shared, const sorter_t *sorter)
+{
+    uint32_t slot = DBGUARD_NONE;
+    int i;
+
+    for (i = 0; i < 32; i++)
+        slot = merge(shared, sorter->runs[i], slot);
+    while (slot != DBGUARD_NONE) {
+        uint32_t next = shared->slots[slot].next;
+
+        dbguard_board_enqueue(shared, slot);
+        slot = next;
+    }
+}
+
 void dbguard_board_rebuild(dbguard_shared_t *shared)
 {
+    sorter_t waiters;
     uint32_t held = 0;
     uint32_t i;
+
+    memset(&waiters, 0xff, sizeof(waiters)); /* DBGUARD_NONE */
 
     shared->free_head = DBGUARD_NONE;
     shared->queue_head = shared->queue_tail = DBGUARD_NONE;
@@ -193,7 +238,7 @@ void dbguard_board_rebuild(dbguard_shared_t *shared)
             shared->serial = s->serial;
         switch ((dbguard_state_t)s->state) {
         case DBGUARD_WAITING:
-            dbguard_board_enqueue(shared, i);
+            sorter_add(shared, &waiters, i);
             break;
         case DBGUARD_HELD:
             held++;
@@ -208,6 +253,7 @@ void dbguard_board_rebuild(dbguard_shared_t *shared)
             dbguard_board_push_free(shared, i);
         }
     }
+    enqueue_sorted(shared, &waiters);
     shared->prefix.held = held;
 }
 

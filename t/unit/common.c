@@ -359,9 +359,18 @@ int under_sanitizers(void)
 #endif
 }
 
+int at_full_speed(void)
+{
+#ifdef __OPTIMIZE__
+    return !under_valgrind() && !under_sanitizers();
+#else
+    return 0;
+#endif
+}
+
 int scaled(int n)
 {
-    return under_valgrind() ? 1 + n / 12 : under_sanitizers() ? 1 + n / 12 : n;
+    return under_valgrind() || under_sanitizers() ? 1 + n / 12 : n;
 }
 
 int wait_for(pid_t pid)

@@ -216,7 +216,7 @@ START_TEST(counters_have_names_and_help)
     ck_assert_uint_eq(strspn(name, "ABCDEFGHIJKLMNOPQRSTUVWXYZ"               \
                                    "abcdefghijklmnopqrstuvwxyz"),             \
                       strlen(name));                                          \
-    ck_assert_str_eq(name + strlen(name) - 5, "Total");                       \
+    ck_assert_str_eq(&name[strlen(name) - 5], "Total");                       \
     ck_assert_uint_gt(strlen(help), 10);
 #include "counters.def"
 #undef COUNTER

@@ -75,6 +75,8 @@ uint32_t any(uint32_t n);
 int scaled(int n);
 int under_valgrind(void);
 int under_sanitizers(void);
+/* Neither of them, and compiled with optimisation. */
+int at_full_speed(void);
 /* Wait for a child and say how it ended (see waitpid). */
 int wait_for(pid_t pid);
 /* A snapshot of the board; the caller frees it. */
