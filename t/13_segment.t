@@ -148,6 +148,7 @@ topic 'what a configtest and its like do to a live one' => sub {
     my $apache = server('', modules => ['info']);
     my $file = $apache->scoreboard;
     $apache->start;
+    local %ENV = (%ENV, $apache->preload);
 
     # The parent looks for dead processes every ten seconds and notes when;
     # hence twice.
