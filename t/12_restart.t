@@ -216,7 +216,8 @@ topic 'five long requests, a graceful restart, then load' => sub {
     my %count = $end->();
     my ($most, $ran) = overlap($apache);
     is($most, 5, 'never more than five ran at once, old and new together');
-    is_deeply([sort keys %count], [200, 503], 'nothing but 200 and 503');
+    is_deeply([grep { !/^(200|503)$/ } keys %count], [],
+        'nothing but 200 and 503');
     is_figures($apache, 0, 0, 'the end');
     is($apache->status_auto->{DBGuardAdmittedTotal}, $ran,
         'what was admitted ran, no more');
@@ -244,7 +245,8 @@ topic 'twenty graceful restarts under load' => sub {
     my ($most, $ran) = overlap($apache);
     diag join ', ', map { "$count{$_} x $_" } sort keys %count;
     is($backwards, 0, 'AdmittedTotal went on counting');
-    is_deeply([sort keys %count], [200, 503], 'nothing but 200 and 503');
+    is_deeply([grep { !/^(200|503)$/ } keys %count], [],
+        'nothing but 200 and 503');
     is($most, 4, 'never more than the budget at once');
     is_figures($apache, 0, 0, 'the end');
     my $status = $apache->status_auto;
@@ -262,7 +264,8 @@ topic 'twenty graceful restarts under load' => sub {
     my @all = map { gated($apache) } 1 .. 10;
     is_figures($apache, 4, 6, 'every token and every place can be used');
     open_gate($apache, @all);
-    is_deeply([grep { $_ != 200 } statuses(@all)], [], '... and all are served');
+    is_deeply([grep { $_ != 200 } statuses(@all)], [],
+        '... and all are served');
 };
 
 topic 'a reload changes the budget' => sub {
@@ -390,7 +393,8 @@ topic 'hard restarts under load' => sub {
     my @all = map { gated($apache) } 1 .. 10;
     is_figures($apache, 4, 6, 'every token and every place can be used');
     open_gate($apache, @all);
-    is_deeply([grep { $_ != 200 } statuses(@all)], [], '... and all are served');
+    is_deeply([grep { $_ != 200 } statuses(@all)], [],
+        '... and all are served');
     unlike($apache->error_log, qr/exit signal/, 'nothing crashed');
 };
 
