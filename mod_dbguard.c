@@ -18,6 +18,9 @@ static void register_hooks(apr_pool_t *p)
     dbguard_status_register();
     dbguard_refusal_register();
 
+    /* ... compares its limits with each other (check_config) ... */
+    dbguard_lint_register();
+
     /* ... and puts it into force (post_config). */
     dbguard_startup_register();
     dbguard_shm_register();

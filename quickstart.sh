@@ -14,9 +14,9 @@ cd "$(dirname "$0")"
 packages=(
     # to build
     autoconf automake libtool make pkg-config gcc libc6-dev
-    apache2-dev libapr1-dev libaprutil1-dev
+    apache2-dev libapr1-dev libaprutil1-dev libmariadb-dev
     # to test
-    check clang valgrind perl
+    check clang valgrind perl openssl util-linux
     # to run: the servers, their clients, and load
     apache2-bin libapache2-mod-php8.2 php8.2-mysql php8.2-curl
     mariadb-server mariadb-client nghttp2-client wrk curl

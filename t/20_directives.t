@@ -101,6 +101,20 @@ my @refused = (
         ['min=20s max=10s' => '20s'], ['max=10s min=20s' => '20s']],
     ['DBGuardScoreboard', qr/file name/,
         '', '""', '${UNDEFINED}', 'one two', 'dbguard.scoreboard # here'],
+    ['DBGuardReserve', qr/a whole number from 0 to 100000, a share from 0% to/,
+        '', '-1', '91%', '5.5', '%', '10 %', '3 # for cron', '1k', 'none'],
+    ['DBGuardDatabase', qr/mariadb:\/\/USER\@HOST/,
+        '', 'localhost', 'mysql://u@h', 'mariadb://h', 'mariadb://@h',
+        'mariadb://u@', 'mariadb://u@h:0', 'mariadb://u@h:65536',
+        'mariadb://u@h/db', 'mariadb://u@h tls', 'mariadb://u@h tls=maybe',
+        'mariadb://u@h extra-port=0', 'mariadb://u@h # here',
+        'mariadb://${UNDEFINED}@h'],
+    ['DBGuardPasswordFile', qr/file name/, '', '${UNDEFINED}', 'one two'],
+    ['DBGuardOutage', qr/one of refuse, admit/, '', 'off', 'refuse admit'],
+    ['DBGuardLint', qr/one of warn, refuse, off/, '', 'on', 'warn # only'],
+    ['DBGuardSnapshot', qr/every=.*file=/, '', '10s', 'each=10s', 'file'],
+    ['DBGuardSnapshot', qr/whole seconds from 1s to 60min/,
+        'every=0s', 'every=500ms', 'every=10', 'every=61min'],
 );
 
 for my $case (@refused) {
@@ -124,7 +138,10 @@ subtest 'wrong places' => sub {
     my %example = (
         DBGuardEngine => 'On', DBGuardBudget => 5, DBGuardQueue => 'length=5',
         DBGuardRetryAfter => 'min=2s', DBGuardScoreboard => 'x',
-        DBGuardRefusal => 'status=503', DBGuard => 'On',
+        DBGuardRefusal => 'status=503', DBGuard => 'On', DBGuardReserve => 3,
+        DBGuardDatabase => 'mariadb://u@h', DBGuardPasswordFile => 'x',
+        DBGuardOutage => 'admit', DBGuardLint => 'off',
+        DBGuardSnapshot => 'every=5s',
     );
     my %places = (
         'VirtualHost' => [['<VirtualHost *:1>'], ['</VirtualHost>'],
@@ -226,11 +243,18 @@ END
             ['3s', "$here:" . line_of(qr/^DBGuardRetry/), 'yes'],
         'DBGuardRetryAfter max' => ['10s', 'default', 'yes'],
         'DBGuardScoreboard' => ['dbguard.scoreboard', 'default', 'yes'],
+        'DBGuardReserve' => ['auto', 'default', 'yes'],
+        'DBGuardDatabase' => ['none', 'default', 'yes'],
+        'DBGuardPasswordFile' => ['none', 'default', 'yes'],
+        'DBGuardOutage' => ['refuse', 'default', 'yes'],
+        'DBGuardLint' => ['warn', 'default', 'yes'],
+        'DBGuardSnapshot every' => ['10s', 'default', 'yes'],
+        'DBGuardSnapshot file' => ['none', 'default', 'yes'],
     }, 'name, value, source, valid');
     like($guard->[0], qr/\b1\b/, 'DBGuard: in how many places');
     is($guard->[2], 'yes', '... valid');
     my @lines = $log =~ /DBGUARD0002/g;
-    is(scalar(@lines), 11, 'a line a value, once');
+    is(scalar(@lines), 18, 'a line a value, once');
     like($log, qr/dbguard:notice.*DBGUARD0002/, 'level notice');
 };
 

@@ -29,6 +29,10 @@ DBGuardBudget 1
 DBGuardQueue length=0 patience=1500ms
 DBGuardRetryAfter min=4s max=4s
 DBGuardScoreboard board
+DBGuardReserve 2
+DBGuardOutage admit
+DBGuardLint off
+DBGuardSnapshot every=20s
 END
 my $answer
     = "DBGuardRefusal status=429 html=conf/busy.html json=conf/busy.json\n";
@@ -40,12 +44,21 @@ DBGuardBudget 1k
 DBGuardQueue length=many patience=9s
 DBGuardRetryAfter min=9s max=5s
 DBGuardScoreboard ${UNDEFINED}
+DBGuardReserve 200%
+DBGuardOutage maybe
+DBGuardLint loud
+DBGuardSnapshot every=0s
+DBGuardDatabase mysql://app@localhost
+DBGuardPasswordFile ${UNDEFINED}
 END
 my %value = (
     'DBGuardEngine' => 'On', 'DBGuardBudget' => '1',
     'DBGuardQueue length' => '0', 'DBGuardQueue patience' => '1500ms',
     'DBGuardRetryAfter min' => '4s', 'DBGuardRetryAfter max' => '4s',
-    'DBGuardScoreboard' => 'board',
+    'DBGuardScoreboard' => 'board', 'DBGuardReserve' => '2',
+    'DBGuardOutage' => 'admit', 'DBGuardLint' => 'off',
+    'DBGuardSnapshot every' => '20s', 'DBGuardSnapshot file' => 'none',
+    'DBGuardDatabase' => 'none', 'DBGuardPasswordFile' => 'none',
 );
 my %refusal = (
     'DBGuardRefusal status' => '429', 'DBGuardRefusal html' => 'conf/busy.html',
@@ -124,7 +137,10 @@ for my $how (qw(graceful hard)) {
         my %shown = (
             DBGuardEngine => 'Onn', DBGuardBudget => '1k',
             DBGuardQueue => 'many', DBGuardRetryAfter => '9s',
-            DBGuardScoreboard => '${UNDEFINED}',
+            DBGuardScoreboard => '${UNDEFINED}', DBGuardReserve => '200%',
+            DBGuardOutage => 'maybe', DBGuardLint => 'loud',
+            DBGuardSnapshot => '0s', DBGuardDatabase => 'mysql://',
+            DBGuardPasswordFile => '${UNDEFINED}',
         );
         for my $name (sort keys %shown) {
             my $where = "$config:" . line_of(qr/^$name /);

@@ -238,7 +238,9 @@ subtest 'the sample configuration' => sub {
             config => "Include $dir/conf/dbguard.conf" });
         my ($code, $output) = $test->apache->configtest;
         is($code, 0, "loads under $mpm") or diag($output);
-        unlike($output, qr/warn|error/i, '... without a word');
+        # But for the lint's, who misses what the operator has yet to write.
+        unlike($output =~ s/^.*DBGUARD00[56]\d: lint: .*\n//mgr,
+            qr/warn|error/i, '... without a word');
     }
     # Its examples are to be used by removing the mark.
     my $used = $sample =~ s{^#(?=</?\w+[ >]|    \w|CustomLog|LogLevel)}{}gmr

@@ -55,6 +55,17 @@ static int64_t take_token(const dbguard_board_t *board, int64_t now)
     return start > now ? start : now;
 }
 
+/* Why nobody gets a token, whatever is free; usually NONE. */
+static dbguard_reason_t shut(const dbguard_shared_t *shared, int64_t now)
+{
+    if (shared->prefix.closed)
+        return DBGUARD_REASON_BOARD;
+    return dbguard_database_closed(&shared->database, &shared->limits.rules,
+                                   now)
+               ? DBGUARD_REASON_DATABASE
+               : DBGUARD_REASON_NONE;
+}
+
 /* After an event: the levels that the flight recorder keeps. */
 static void record(dbguard_shared_t *shared, dbguard_second_t *second)
 {
@@ -104,6 +115,8 @@ static void count_refusal(dbguard_shared_t *shared, dbguard_reason_t reason,
         c->refused_budget++;
     else if (reason == DBGUARD_REASON_TIMEOUT)
         c->refused_timeout++;
+    else if (reason == DBGUARD_REASON_DATABASE)
+        c->refused_database++;
     else
         c->refused_board++;
 }
@@ -132,17 +145,18 @@ static void dispatch(section_t *in)
 {
     dbguard_board_t *board = in->board;
     dbguard_shared_t *shared = board->shared;
-    int closed = shared->prefix.closed;
+    dbguard_reason_t why = shut(shared, in->now);
 
     while (in->nwakes < WAKES && shared->queue_head != DBGUARD_NONE
-           && (closed || room(board))) {
-        uint32_t slot = closed ? shared->queue_head
-                               : board->policy->next(shared, in->now);
+           && (why != DBGUARD_REASON_NONE || room(board))) {
+        uint32_t slot = why != DBGUARD_REASON_NONE
+                            ? shared->queue_head
+                            : board->policy->next(shared, in->now);
 
         if (slot == DBGUARD_NONE)
             break;
-        if (closed)
-            expel(shared, slot, DBGUARD_REASON_BOARD, in->now);
+        if (why != DBGUARD_REASON_NONE)
+            expel(shared, slot, why, in->now);
         else if (in->now >= shared->slots[slot].deadline)
             expel(shared, slot, DBGUARD_REASON_TIMEOUT, in->now);
         else
@@ -291,6 +305,7 @@ void dbguard_admission_enter(dbguard_board_t *board,
                              dbguard_decision_t *decision)
 {
     dbguard_shared_t *shared = board->shared;
+    dbguard_reason_t why;
     section_t in;
     dbguard_outcome_t would;
     dbguard_slot_t *s = NULL;
@@ -304,8 +319,9 @@ void dbguard_admission_enter(dbguard_board_t *board,
         decision->retry_after = shared->limits.retry_max;
         return;
     }
-    if (shared->prefix.closed) {
-        turn_away(shared, DBGUARD_REASON_BOARD, now, decision);
+    why = shut(shared, now);
+    if (why != DBGUARD_REASON_NONE) {
+        turn_away(shared, why, now, decision);
         finish(&in);
         return;
     }
@@ -504,6 +520,12 @@ apr_status_t dbguard_admission_reap(dbguard_board_t *board, int32_t pid,
     return APR_SUCCESS;
 }
 
+static void derive_queue(dbguard_limits_t *limits)
+{
+    if (limits->workers > 0)
+        limits->queue = dbguard_derive_queue(limits->workers, limits->budget);
+}
+
 apr_status_t dbguard_admission_configure(dbguard_board_t *board,
                                          const dbguard_limits_t *limits,
                                          int64_t now)
@@ -513,6 +535,25 @@ apr_status_t dbguard_admission_configure(dbguard_board_t *board,
 
     if (rv == APR_SUCCESS) {
         board->shared->limits = *limits;
+        derive_queue(&board->shared->limits);
+        finish(&in);
+    }
+    return rv;
+}
+
+apr_status_t dbguard_admission_learn(dbguard_board_t *board,
+                                     const dbguard_database_t *database,
+                                     int64_t now)
+{
+    dbguard_shared_t *shared = board->shared;
+    section_t in;
+    apr_status_t rv = begin(&in, board, now);
+
+    if (rv == APR_SUCCESS) {
+        shared->database = *database;
+        if (database->budget > 0)
+            shared->limits.budget = database->budget;
+        derive_queue(&shared->limits);
         finish(&in);
     }
     return rv;

@@ -81,10 +81,17 @@ apr_status_t dbguard_admission_leave(dbguard_board_t *board,
 apr_status_t dbguard_admission_reap(dbguard_board_t *board, int32_t pid,
                                     int64_t now, uint32_t *taken);
 
-/* Put new limits in force; whoever has room through them is given a token. */
+/* Put new limits in force; whoever has room through them is given a token. With
+ * limits->workers set, limits->queue is derived. */
 apr_status_t dbguard_admission_configure(dbguard_board_t *board,
                                          const dbguard_limits_t *limits,
                                          int64_t now);
+
+/* The monitor has heard of the database: put what follows from it in force.
+ * When it is closed, the waiting are sent away. */
+apr_status_t dbguard_admission_learn(dbguard_board_t *board,
+                                     const dbguard_database_t *database,
+                                     int64_t now);
 
 /* What a waiter sleeps on. */
 sem_t *dbguard_admission_wake(dbguard_board_t *board, dbguard_ticket_t ticket);

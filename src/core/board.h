@@ -36,19 +36,22 @@
 
 #include "apr_errno.h"
 
+#include "database.h"
+#include "lint.h"
+
 #define DBGUARD_MAGIC "DBGUARD"
 
 /* Raised with every change of what lies behind the prefix. A check builds a
  * second module with another number to rehearse an upgrade. */
 #ifndef DBGUARD_LAYOUT
-#define DBGUARD_LAYOUT 1
+#define DBGUARD_LAYOUT 2
 #endif
 
 #define DBGUARD_NONE UINT32_MAX  /* no slot */
 #define DBGUARD_SECONDS 3600     /* length of the flight recorder */
 #define DBGUARD_CLIENT_MAX 48    /* bytes with NUL; an IPv6 address fits */
 #define DBGUARD_ENDPOINT_MAX 112 /* bytes with NUL; longer ones are cut */
-#define DBGUARD_SETTINGS 16
+#define DBGUARD_SETTINGS 32
 #define DBGUARD_SLOTS_MAX 1000000
 
 /* The first bytes of every layout there will ever be: enough for a newer or
@@ -126,19 +129,22 @@ typedef struct dbguard_second_t {
 
 /* What the admission obeys. */
 typedef struct dbguard_limits_t {
-    uint32_t budget;       /* tokens, >= 1 */
+    uint32_t budget;       /* tokens, >= 1; follows the database */
     uint32_t queue;        /* waiting places, >= 0 */
+    uint32_t workers;      /* request threads of the server when the queue is to
+                              follow the budget; 0: it is fixed */
     uint32_t dryrun;       /* decide and record, refuse nobody */
     int64_t patience;      /* longest wait; 0 = from the mean hold */
     int64_t settle;        /* from a token's return to its next use */
     int64_t retry_min;     /* Retry-After, whole seconds in microseconds */
     int64_t retry_max;     /* >= retry_min */
+    dbguard_rules_t rules; /* how the budget follows the database */
 } dbguard_limits_t;
 
 /* One line of the effective configuration, as text. */
 typedef struct dbguard_setting_t {
     char name[32];
-    char value[160];  /* as it would be written in a configuration file */
+    char value[512];  /* as it would be written in a configuration file */
     char note[120];   /* what it comes to, where that is not the same */
     char source[200]; /* "default", or file:line */
     uint32_t valid;   /* 0: what the configuration said was refused */
@@ -157,6 +163,8 @@ typedef struct dbguard_shared_t {
     uint32_t nsettings;
     dbguard_setting_t settings[DBGUARD_SETTINGS];
     dbguard_limits_t limits;
+    dbguard_database_t database;
+    dbguard_facts_t facts; /* what the lint needs of the configuration */
 
     pthread_mutex_t lock;
     _Atomic uint32_t seq;

@@ -5,7 +5,8 @@
  * while every worker is stuck.
  *
  * Exit: 0 all is well, 1 the scoreboard cannot be read, 2 wrong usage, 3 its
- * server is not running (any more). */
+ * server is not running (any more), 4 doctor: the database did not
+ * answer; lint: it found something. */
 
 #include <errno.h>
 #include <signal.h>
@@ -21,17 +22,22 @@
 #include "apr_pools.h"
 
 #include "clock.h"
+#include "doctor.h"
+#include "memory.h"
 #include "snapshot.h"
 #include "view.h"
 
-enum { EXIT_UNREADABLE = 1, EXIT_USAGE = 2, EXIT_GONE = 3 };
+enum { EXIT_UNREADABLE = 1, EXIT_USAGE = 2, EXIT_GONE = 3, EXIT_UNASKED = 4,
+       EXIT_FOUND = 4 };
 
 static int usage(FILE *out, int code)
 {
     fprintf(out,
-            "usage: dbguardctl [-f SCOREBOARD] status\n"
+            "usage: dbguardctl [-f SCOREBOARD] status | doctor | lint\n"
             "       dbguardctl -h | -V\n\n"
             "  status         tokens, queue, refusals, and who holds what\n"
+            "  doctor         asks the database once: what its counters mean\n"
+            "  lint           do the limits of httpd, guard and database fit?\n"
             "  -f SCOREBOARD  file named by DBGuardScoreboard (default:\n"
             "                 " DBGUARD_SCOREBOARD ")\n"
             "  -h, -V         this text; the version\n");
@@ -92,12 +98,63 @@ static int map(apr_pool_t *p, const char *file,
     return 0;
 }
 
-static int status(apr_pool_t *p, const char *file)
+static int show_status(apr_pool_t *p, const dbguard_snapshot_t *snapshot)
 {
     const dbguard_view_t view = {emit, stdout};
+
+    (void)p;
+    dbguard_view_text(&view, snapshot);
+    return 0;
+}
+
+static int show_doctor(apr_pool_t *p, const dbguard_snapshot_t *snapshot)
+{
+    return doctor(p, snapshot) ? 0 : EXIT_UNASKED;
+}
+
+/* What the server knows, and the memory as it is now. */
+static int show_lint(apr_pool_t *p, const dbguard_snapshot_t *s)
+{
+    const dbguard_view_t view = {emit, stdout};
+    dbguard_lint_t lint = {.facts = s->facts, .database = s->database};
+
+    (void)p;
+    lint.facts.queue = s->limits.queue;
+    lint.budget = s->limits.budget;
+    lint.held = s->held;
+    lint.running = 1;
+    lint.server_limit_running = s->facts.server_limit;
+    if (s->stale)
+        lint.silent = (uint32_t)((s->now - s->database.attempted) / 1000000);
+    dbguard_memory_measure(&lint.memory, (pid_t)s->parent);
+    dbguard_view_settings(&view, s->settings, s->nsettings);
+    printf("\n");
+    return dbguard_view_lint(&view, &lint) ? EXIT_FOUND : 0;
+}
+
+static const struct {
+    const char *name;
+    int (*run)(apr_pool_t *p, const dbguard_snapshot_t *snapshot);
+} commands[] = {{"status", show_status}, {"doctor", show_doctor},
+              {"lint", show_lint}};
+
+#define COMMANDS (sizeof(commands) / sizeof(commands[0]))
+
+/* The place of a command's name in the table, or COMMANDS. */
+static size_t find(const char *name)
+{
+    size_t i;
+
+    for (i = 0; i < COMMANDS && strcmp(commands[i].name, name) != 0; i++)
+        continue;
+    return i;
+}
+
+static int run(apr_pool_t *p, const char *file, size_t command)
+{
     const dbguard_shared_t *shared = NULL;
     dbguard_snapshot_t *snapshot;
-    int code = map(p, file, &shared);
+    int code = map(p, file, &shared), gone = 0;
 
     if (code != 0)
         return code;
@@ -108,19 +165,20 @@ static int status(apr_pool_t *p, const char *file)
     if (kill((pid_t)snapshot->parent, 0) != 0 && errno == ESRCH) {
         printf("httpd %u, which this scoreboard belonged to, is not running; "
                "these are its last figures\n\n", snapshot->parent);
-        code = EXIT_GONE;
+        gone = 1;
     }
-    dbguard_view_text(&view, snapshot);
+    code = commands[command].run(p, snapshot);
     free(snapshot);
     if (fflush(stdout) != 0)
         return fail("standard output", "cannot be written", errno);
-    return code;
+    return gone ? EXIT_GONE : code;
 }
 
 int main(int argc, char **argv)
 {
     const char *file = DBGUARD_SCOREBOARD;
     apr_pool_t *pool;
+    size_t command;
     int option, code;
 
     while ((option = getopt(argc, argv, "f:hV")) != -1) {
@@ -137,12 +195,13 @@ int main(int argc, char **argv)
             return usage(stderr, EXIT_USAGE);
         }
     }
-    if (argc - optind != 1 || strcmp(argv[optind], "status") != 0)
+    command = argc - optind == 1 ? find(argv[optind]) : COMMANDS;
+    if (command == COMMANDS)
         return usage(stderr, EXIT_USAGE);
 
     apr_initialize();
     apr_pool_create(&pool, NULL);
-    code = status(pool, file);
+    code = run(pool, file, command);
     apr_pool_destroy(pool);
     apr_terminate();
     return code;

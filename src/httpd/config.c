@@ -19,39 +19,57 @@
 #define SECOND 1000000
 
 typedef enum dbguard_type_t {
-    TYPE_ENGINE,
+    TYPE_WORD,
     TYPE_NUMBER,
+    TYPE_SHARE, /* a number, or one of percent */
     TYPE_DURATION,
     TYPE_SECONDS, /* a duration of whole seconds */
-    TYPE_FILE
+    TYPE_FILE,
+    TYPE_DATABASE
 } dbguard_type_t;
+
+#define NONE "none"
 
 static const struct {
     const char *directive;
     const char *key; /* of key=value, or NULL: the only argument */
     dbguard_type_t type;
     int64_t min, max;
+    const char *words[4]; /* of a TYPE_WORD, in the order of their numbers */
     int may_auto;
     const char *initial;
     const char *allowed; /* "is not ..." */
 } specs[DBGUARD_SETS] = {
-    {"DBGuardEngine", NULL, TYPE_ENGINE, 0, 0, 0, "Off",
+    {"DBGuardEngine", NULL, TYPE_WORD, 0, 0, {"Off", "On", "DryRun"}, 0, "Off",
      "one of On, Off, DryRun"},
-    {"DBGuardBudget", NULL, TYPE_NUMBER, 1, DBGUARD_BUDGET_MAX, 0, "7",
-     "a whole number from 1 to 100000"},
-    {"DBGuardQueue", "length", TYPE_NUMBER, 0, DBGUARD_SLOTS_MAX, 1, "auto",
-     "a whole number from 0 to 1000000, or auto"},
-    {"DBGuardQueue", "patience", TYPE_DURATION, 1000, 600 * (int64_t)SECOND, 1,
-     "auto", "a duration from 1ms to 10min such as 500ms or 2s, or auto"},
+    {"DBGuardBudget", NULL, TYPE_NUMBER, 1, DBGUARD_BUDGET_MAX, {0}, 1, "auto",
+     "a whole number from 1 to 100000, or auto"},
+    {"DBGuardReserve", NULL, TYPE_SHARE, 0, DBGUARD_BUDGET_MAX, {0}, 1, "auto",
+     "a whole number from 0 to 100000, a share from 0% to 90%, or auto"},
+    {"DBGuardDatabase", NULL, TYPE_DATABASE, 0, 0, {0}, 0, NONE,
+     "mariadb://USER@HOST[:PORT] or mariadb://USER@/SOCKET, with extra-port=N "
+     "and tls=on|off after it"},
+    {"DBGuardPasswordFile", NULL, TYPE_FILE, 0, 0, {0}, 0, NONE,
+     "a file name"},
+    {"DBGuardOutage", NULL, TYPE_WORD, 0, 0, {"refuse", "admit"}, 0, "refuse",
+     "one of refuse, admit"},
+    {"DBGuardLint", NULL, TYPE_WORD, 0, 0, {"warn", "refuse", "off"}, 0, "warn",
+     "one of warn, refuse, off"},
+    {"DBGuardQueue", "length", TYPE_NUMBER, 0, DBGUARD_SLOTS_MAX, {0}, 1,
+     "auto", "a whole number from 0 to 1000000, or auto"},
+    {"DBGuardQueue", "patience", TYPE_DURATION, 1000, 600 * (int64_t)SECOND,
+     {0}, 1, "auto",
+     "a duration from 1ms to 10min such as 500ms or 2s, or auto"},
     {"DBGuardRetryAfter", "min", TYPE_SECONDS, SECOND,
-     3600 * (int64_t)SECOND, 0, "2s", "whole seconds from 1s to 60min"},
+     3600 * (int64_t)SECOND, {0}, 0, "2s", "whole seconds from 1s to 60min"},
     {"DBGuardRetryAfter", "max", TYPE_SECONDS, SECOND,
-     3600 * (int64_t)SECOND, 0, "10s", "whole seconds from 1s to 60min"},
-    {"DBGuardScoreboard", NULL, TYPE_FILE, 0, 0, 0, "dbguard.scoreboard",
+     3600 * (int64_t)SECOND, {0}, 0, "10s", "whole seconds from 1s to 60min"},
+    {"DBGuardSnapshot", "every", TYPE_SECONDS, SECOND, 3600 * (int64_t)SECOND,
+     {0}, 0, "10s", "whole seconds from 1s to 60min"},
+    {"DBGuardSnapshot", "file", TYPE_FILE, 0, 0, {0}, 0, NONE, "a file name"},
+    {"DBGuardScoreboard", NULL, TYPE_FILE, 0, 0, {0}, 0, "dbguard.scoreboard",
      "a file name"}
 };
-
-static const char *const engine_words[] = {"Off", "On", "DryRun"};
 
 /* Counted anew with every reading of the configuration. */
 static int guarded, guarded_in_doubt;
@@ -65,9 +83,11 @@ int dbguard_config_guarded(int *refused)
 const char *dbguard_set_name(dbguard_set_t set)
 {
     static const char *const names[DBGUARD_SETS] = {
-        "DBGuardEngine", "DBGuardBudget", "DBGuardQueue length",
-        "DBGuardQueue patience", "DBGuardRetryAfter min",
-        "DBGuardRetryAfter max", "DBGuardScoreboard"
+        "DBGuardEngine", "DBGuardBudget", "DBGuardReserve", "DBGuardDatabase",
+        "DBGuardPasswordFile", "DBGuardOutage", "DBGuardLint",
+        "DBGuardQueue length", "DBGuardQueue patience",
+        "DBGuardRetryAfter min", "DBGuardRetryAfter max",
+        "DBGuardSnapshot every", "DBGuardSnapshot file", "DBGuardScoreboard"
     };
 
     return names[set];
@@ -78,14 +98,19 @@ const dbguard_server_t *dbguard_server(const server_rec *s)
     return ap_get_module_config(s->module_config, &dbguard_module);
 }
 
-/* --- reading one value -------------------------------------------------- */
+int dbguard_is_set(const dbguard_server_t *server, dbguard_set_t set)
+{
+    return strcmp(server->set[set].text, NONE) != 0;
+}
 
-static int read_engine(const char *text, int64_t *number)
+/* --- reading one value --------------------------------------------------- */
+
+static int read_word(dbguard_set_t set, const char *text, int64_t *number)
 {
     int i;
 
-    for (i = 0; i < 3; i++) {
-        if (strcasecmp(text, engine_words[i]) == 0) {
+    for (i = 0; specs[set].words[i] != NULL; i++) {
+        if (strcasecmp(text, specs[set].words[i]) == 0) {
             *number = i;
             return 1;
         }
@@ -93,26 +118,45 @@ static int read_engine(const char *text, int64_t *number)
     return 0;
 }
 
-static int read_number(dbguard_set_t set, const char *text, int64_t *number)
+static int read_share(dbguard_set_t set, const char *text,
+                      dbguard_value_t *value)
+{
+    apr_size_t len = strlen(text);
+    char digits[8];
+
+    value->percent = len > 1 && len < sizeof(digits) && text[len - 1] == '%';
+    if (!value->percent)
+        return dbguard_value_number(text, specs[set].min, specs[set].max,
+                                    &value->number);
+    apr_cpystrn(digits, text, len);
+    return dbguard_value_number(digits, 0, 90, &value->number);
+}
+
+static int read_value(dbguard_set_t set, const char *text,
+                      dbguard_value_t *value)
 {
     int64_t min = specs[set].min, max = specs[set].max;
 
+    value->number = 0;
+    value->percent = 0;
     if (specs[set].may_auto && strcasecmp(text, "auto") == 0) {
-        *number = DBGUARD_AUTO;
+        value->number = DBGUARD_AUTO;
         return 1;
     }
     switch (specs[set].type) {
-    case TYPE_ENGINE:
-        return read_engine(text, number);
+    case TYPE_WORD:
+        return read_word(set, text, &value->number);
     case TYPE_NUMBER:
-        return dbguard_value_number(text, min, max, number);
+        return dbguard_value_number(text, min, max, &value->number);
+    case TYPE_SHARE:
+        return read_share(set, text, value);
     case TYPE_DURATION:
-        return dbguard_value_duration(text, min, max, number);
+        return dbguard_value_duration(text, min, max, &value->number);
     case TYPE_SECONDS:
-        return dbguard_value_duration(text, min, max, number)
-               && *number % SECOND == 0;
+        return dbguard_value_duration(text, min, max, &value->number)
+               && value->number % SECOND == 0;
     case TYPE_FILE:
-        *number = 0;
+    case TYPE_DATABASE: /* whose words set_database has looked at */
         return *text != '\0' && strstr(text, "${") == NULL;
     }
     return 0;
@@ -121,10 +165,14 @@ static int read_number(dbguard_set_t set, const char *text, int64_t *number)
 static int set_value(dbguard_value_t *value, dbguard_set_t set,
                      const char *text, const char *source)
 {
-    if (!read_number(set, text, &value->number))
+    dbguard_value_t read;
+
+    if (!read_value(set, text, &read))
         return 0;
-    value->text = specs[set].type == TYPE_ENGINE ? engine_words[value->number]
-                                                 : text;
+    *value = read;
+    value->text = specs[set].type == TYPE_WORD
+                      ? specs[set].words[value->number]
+                      : text;
     value->source = source;
     value->valid = 1;
     return 1;
@@ -152,7 +200,26 @@ static const char *next_word(apr_pool_t *p, const char **rest)
     return ap_getword_conf(p, rest);
 }
 
-/* --- refusing one ------------------------------------------------------- */
+/* All of the words of DBGuardDatabase. NULL, or what is wrong. */
+static const char *read_database(apr_pool_t *p, const char *args,
+                                 dbguard_dsn_t *dsn)
+{
+    const char *word = next_word(p, &args);
+    const char *error = word != NULL ? dbguard_dsn_parse(dsn, word)
+                                     : "a quotation mark is left open";
+
+    while (error == NULL && *args != '\0') {
+        word = next_word(p, &args);
+        error = word != NULL ? dbguard_dsn_option(dsn, word)
+                             : "a quotation mark is left open";
+        if (error != NULL)
+            error = apr_psprintf(p, "'%s' is none of %s", word ? word : args,
+                                 error);
+    }
+    return error;
+}
+
+/* --- refusing one -------------------------------------------------------- */
 
 static const char *complain(cmd_parms *cmd, const char *what,
                             const char *value, const char *allowed)
@@ -199,6 +266,9 @@ static void keep_last_good(cmd_parms *cmd, dbguard_server_t *server)
         if (text != NULL)
             set_value(&server->set[set], set, apr_pstrdup(cmd->pool, text),
                       source);
+        if (text != NULL && set == DBGUARD_SET_DATABASE
+            && strcmp(text, NONE) != 0)
+            read_database(cmd->pool, text, &server->dsn);
         else
             server->set[set].source = source;
         server->set[set].valid = 0;
@@ -295,6 +365,37 @@ static const char *order_retry(cmd_parms *cmd, dbguard_server_t *server,
     return NULL;
 }
 
+/* Somebody may have put the password where it does not belong. */
+static const char *masked(apr_pool_t *p, const char *url)
+{
+    const char *at = strrchr(url, '@');
+    const char *user = strstr(url, "://");
+    const char *colon = user != NULL ? strchr(user + 3, ':') : NULL;
+
+    if (colon == NULL || at == NULL || at < colon)
+        return url;
+    return apr_pstrcat(p, apr_pstrmemdup(p, url, colon + 1 - url), "***", at,
+                       NULL);
+}
+
+static const char *database(cmd_parms *cmd, dbguard_server_t *server,
+                            const char *args)
+{
+    dbguard_dsn_t dsn;
+    const char *error = read_database(cmd->pool, args, &dsn);
+
+    if (error == NULL
+        && set_value(&server->set[DBGUARD_SET_DATABASE], DBGUARD_SET_DATABASE,
+                     args, where(cmd))) {
+        server->dsn = dsn;
+        return NULL;
+    }
+    return apr_psprintf(cmd->pool, "%s (%s)",
+                        complain(cmd, cmd->cmd->name, masked(cmd->pool, args),
+                                 specs[DBGUARD_SET_DATABASE].allowed),
+                        error ? error : "a variable in it is not defined");
+}
+
 static const char *setting(cmd_parms *cmd, void *dir, const char *args)
 {
     dbguard_server_t *server = ap_get_module_config(
@@ -306,7 +407,9 @@ static const char *setting(cmd_parms *cmd, void *dir, const char *args)
         return stop_or_keep(cmd, apr_pstrcat(cmd->pool, "DBGUARD0011: ", error,
                                              NULL),
                             "it is ignored");
-    if (find_set(cmd->cmd->name, NULL) != DBGUARD_SETS)
+    if (find_set(cmd->cmd->name, NULL) == DBGUARD_SET_DATABASE)
+        error = database(cmd, server, args);
+    else if (find_set(cmd->cmd->name, NULL) != DBGUARD_SETS)
         error = only_argument(cmd, server, args);
     else
         error = key_values(cmd, server, args);
@@ -516,7 +619,19 @@ const command_rec dbguard_commands[] = {
     AP_INIT_RAW_ARGS("DBGuard", set_guard, NULL, EVERYWHERE,
                      "one of On, Off"),
     AP_INIT_RAW_ARGS("DBGuardBudget", setting, NULL, EVERYWHERE,
-                     "a whole number of tokens"),
+                     "a whole number of tokens, or auto"),
+    AP_INIT_RAW_ARGS("DBGuardReserve", setting, NULL, EVERYWHERE,
+                     "a number of connections, or a share of them"),
+    AP_INIT_RAW_ARGS("DBGuardDatabase", setting, NULL, EVERYWHERE,
+                     "mariadb://USER@HOST[:PORT] or mariadb://USER@/SOCKET"),
+    AP_INIT_RAW_ARGS("DBGuardPasswordFile", setting, NULL, EVERYWHERE,
+                     "a file name"),
+    AP_INIT_RAW_ARGS("DBGuardOutage", setting, NULL, EVERYWHERE,
+                     "one of refuse, admit"),
+    AP_INIT_RAW_ARGS("DBGuardLint", setting, NULL, EVERYWHERE,
+                     "one of warn, refuse, off"),
+    AP_INIT_RAW_ARGS("DBGuardSnapshot", setting, NULL, EVERYWHERE,
+                     "every=DURATION or file=FILE"),
     AP_INIT_RAW_ARGS("DBGuardQueue", setting, NULL, EVERYWHERE,
                      "length=N|auto or patience=DURATION|auto"),
     AP_INIT_RAW_ARGS("DBGuardRefusal", set_refusal, NULL, EVERYWHERE,

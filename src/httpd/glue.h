@@ -13,6 +13,7 @@
 #include "http_log.h"
 
 #include "admission.h"
+#include "dsn.h"
 
 extern module AP_MODULE_DECLARE_DATA dbguard_module;
 
@@ -21,7 +22,7 @@ APLOG_USE_MODULE(dbguard);
 /* The name of the class of every guarded request. */
 #define DBGUARD_CLASS_DEFAULT "default"
 
-/* --- config.c: directives ----------------------------------------------- */
+/* --- config.c: directives ------------------------------------------------ */
 
 typedef enum dbguard_engine_t {
     DBGUARD_ENGINE_OFF,
@@ -33,19 +34,32 @@ typedef enum dbguard_engine_t {
 typedef enum dbguard_set_t {
     DBGUARD_SET_ENGINE,
     DBGUARD_SET_BUDGET,
+    DBGUARD_SET_RESERVE,
+    DBGUARD_SET_DATABASE,
+    DBGUARD_SET_PASSWORD_FILE,
+    DBGUARD_SET_OUTAGE,
+    DBGUARD_SET_LINT,
     DBGUARD_SET_QUEUE_LENGTH,
     DBGUARD_SET_QUEUE_PATIENCE,
     DBGUARD_SET_RETRY_MIN,
     DBGUARD_SET_RETRY_MAX,
+    DBGUARD_SET_SNAPSHOT_EVERY,
+    DBGUARD_SET_SNAPSHOT_FILE,
     DBGUARD_SET_SCOREBOARD,
     DBGUARD_SETS
 } dbguard_set_t;
+
+/* DBGuardOutage and DBGuardLint, as numbers. */
+enum { DBGUARD_OUTAGE_REFUSE, DBGUARD_OUTAGE_ADMIT };
+enum { DBGUARD_LINT_WARN, DBGUARD_LINT_REFUSE, DBGUARD_LINT_OFF };
 
 #define DBGUARD_AUTO (-1)
 
 typedef struct dbguard_value_t {
     int64_t number;     /* DBGUARD_AUTO for the word auto; microseconds for
-                           durations; a dbguard_engine_t */
+                           durations; the place of a word among those that are
+                           allowed, such as a dbguard_engine_t */
+    int percent;        /* number is one of percent */
     const char *text;   /* as it would be written */
     const char *source; /* "default" or file:line */
     int valid;          /* 0: another one was written and could not be read */
@@ -58,6 +72,7 @@ enum { DBGUARD_BAD_STATUS = 1, DBGUARD_BAD_HTML = 2, DBGUARD_BAD_JSON = 4 };
 
 typedef struct dbguard_server_t {
     dbguard_value_t set[DBGUARD_SETS]; /* main server only */
+    dbguard_dsn_t dsn;                 /* main server only */
     int status;                        /* 0: not set */
     const dbguard_body_t *html;        /* NULL: not set */
     const dbguard_body_t *json;
@@ -77,6 +92,8 @@ void *dbguard_dir_merge(apr_pool_t *p, void *base, void *add);
 void dbguard_config_register(void);
 
 const dbguard_server_t *dbguard_server(const server_rec *s);
+/* Is a setting that is "none" by default something else? */
+int dbguard_is_set(const dbguard_server_t *server, dbguard_set_t set);
 /* This configuration is in force: its valid values are the last good ones. */
 void dbguard_config_remember(server_rec *s);
 /* The name of a setting, as "DBGuardQueue length". */
@@ -85,7 +102,7 @@ const char *dbguard_set_name(dbguard_set_t set);
  * are guarded because what they said was refused in a reload. */
 int dbguard_config_guarded(int *refused);
 
-/* --- shm.c: the segment ------------------------------------------------- */
+/* --- shm.c: the segment -------------------------------------------------- */
 
 /* The board of this process, or NULL while there is none. */
 dbguard_board_t *dbguard_board(void);
@@ -101,15 +118,44 @@ int dbguard_shm_continue(void);
  * graceful restart. nslots matters for a new one only. Logs what went wrong. */
 apr_status_t dbguard_shm_open(server_rec *s, const char *file,
                               uint32_t nslots);
+/* Where the number of the monitor's process is kept over a reload. */
+int *dbguard_shm_monitor(void);
+/* The file of the segment in use, or NULL. */
+const char *dbguard_shm_file(void);
 void dbguard_shm_register(void);
 
-/* --- startup.c: the configuration comes into force ---------------------- */
+/* --- keeper.c: dbguard-monitor is kept running --------------------------- */
+
+/* See the one of the configuration before off, if there was one. */
+void dbguard_keeper_adopt(server_rec *s);
+/* Start it for this configuration; it ends with it. */
+void dbguard_keeper_start(server_rec *s, const char *scoreboard);
+/* The budget that was good before the last stop, or 0. */
+uint32_t dbguard_keeper_last_budget(apr_pool_t *p, const char *scoreboard);
+/* Ask the database once, at most two seconds long: the lines that
+ * dbguard-monitor --probe writes, or NULL. */
+const char *dbguard_keeper_probe(apr_pool_t *p, server_rec *s);
+
+/* --- startup.c: the configuration comes into force ----------------------- */
 
 void dbguard_startup_register(void);
+/* What the configuration says of the budget. */
+void dbguard_startup_rules(const dbguard_server_t *server,
+                           dbguard_rules_t *rules);
+/* Fill in limits and settings as they would come into force, given
+ * shown->database. Nothing else of *shown is touched. */
+void dbguard_startup_preview(apr_pool_t *p, server_rec *s,
+                             dbguard_shared_t *shown);
 /* On or DryRun in this process? */
 int dbguard_engine_runs(void);
 
-/* --- request.c: the path of a request ----------------------------------- */
+/* --- lint.c: do the limits fit together? --------------------------------- */
+
+void dbguard_lint_register(void);
+/* What was found out of the configuration that is in force. */
+const dbguard_facts_t *dbguard_lint_facts(void);
+
+/* --- request.c: the path of a request ------------------------------------ */
 
 /* What became of a request, kept at its root. */
 typedef struct dbguard_record_t {
@@ -129,7 +175,7 @@ const dbguard_record_t *dbguard_request_record(const request_rec *r);
 /* A figure of a record, as text. */
 const char *dbguard_request_number(apr_pool_t *p, int64_t n);
 
-/* --- refusal.c: the answer that runs nothing ---------------------------- */
+/* --- refusal.c: the answer that runs nothing ----------------------------- */
 
 /* The file that a body was read from, as it was written, and what it said. */
 const char *dbguard_body_name(const dbguard_body_t *body);
@@ -144,7 +190,7 @@ void dbguard_refusal_register(void);
  * a handler returns. */
 int dbguard_refusal_send(request_rec *r, int64_t retry_after);
 
-/* --- the rest ----------------------------------------------------------- */
+/* --- the rest ------------------------------------------------------------ */
 
 void dbguard_logitems_register(void); /* logitems.c: %^DV and its like */
 void dbguard_status_register(void);   /* status.c: server-status */

@@ -213,7 +213,9 @@ static void log_refusal(request_rec *r, const dbguard_record_t *record,
     ap_log_rerror(APLOG_MARK, APLOG_INFO, 0, r,
                   "DBGUARD0020: %s after %" APR_INT64_T_FMT " us: %s",
                   record->verdict, record->waited, record->endpoint);
-    if (board != NULL && reason != DBGUARD_REASON_ABORTED)
+    /* An outage is the monitor's to tell; who hung up is not refused. */
+    if (board != NULL && reason != DBGUARD_REASON_ABORTED
+        && reason != DBGUARD_REASON_DATABASE)
         warn_of_refusals(r, board);
 }
 

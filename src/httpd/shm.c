@@ -44,6 +44,7 @@ typedef struct retained_t {
     const char *file; /* its name, in the process pool */
     void *elder;      /* one of another layout that may have holders, or NULL */
     int elder_generation;
+    int monitor;            /* the process of dbguard-monitor, or 0 */
     apr_table_t *last_good; /* name -> value, in the process pool */
 } retained_t;
 
@@ -314,6 +315,18 @@ apr_status_t dbguard_shm_open(server_rec *s, const char *file, uint32_t nslots)
     if (rv == APR_SUCCESS)
         use(r);
     return rv;
+}
+
+int *dbguard_shm_monitor(void)
+{
+    return &retain()->monitor;
+}
+
+const char *dbguard_shm_file(void)
+{
+    const retained_t *r = retained();
+
+    return r != NULL ? r->file : NULL;
 }
 
 void dbguard_shm_keep(server_rec *s, const char *name, const char *value)

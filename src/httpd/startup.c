@@ -46,14 +46,59 @@ static uint32_t slots_needed(void)
     return n < DBGUARD_SLOTS_MAX ? (uint32_t)n : DBGUARD_SLOTS_MAX;
 }
 
-static void derive(const dbguard_server_t *server, dbguard_limits_t *limits)
+static void derive_rules(const dbguard_value_t *set, dbguard_rules_t *rules)
+{
+    const dbguard_value_t *reserve = &set[DBGUARD_SET_RESERVE];
+
+    if (set[DBGUARD_SET_BUDGET].number != DBGUARD_AUTO)
+        rules->cap = (uint32_t)set[DBGUARD_SET_BUDGET].number;
+    if (reserve->number == DBGUARD_AUTO)
+        rules->percent = DBGUARD_RESERVE_AUTO;
+    else if (reserve->percent)
+        rules->percent = (uint32_t)reserve->number;
+    else
+        rules->reserve = (uint32_t)reserve->number;
+    rules->admit = set[DBGUARD_SET_OUTAGE].number == DBGUARD_OUTAGE_ADMIT;
+}
+
+static const char *scoreboard_path(apr_pool_t *p,
+                                   const dbguard_server_t *server)
+{
+    return ap_runtime_dir_relative(p, server->set[DBGUARD_SET_SCOREBOARD].text);
+}
+
+/* The budget until the database has answered: what it was a moment ago (a
+ * reload), or when the server last ran; else what is configured; else the
+ * safest there is. */
+static uint32_t first_budget(apr_pool_t *p, const dbguard_server_t *server,
+                             const dbguard_shared_t *shared, uint32_t cap)
+{
+    const char *file = dbguard_shm_file();
+    uint32_t budget = 0;
+
+    if (file == NULL)
+        file = scoreboard_path(p, server);
+    if (dbguard_is_set(server, DBGUARD_SET_DATABASE))
+        budget = shared->database.budget > 0
+                     ? shared->database.budget
+                     : dbguard_keeper_last_budget(p, file);
+    if (budget == 0)
+        budget = cap > 0 ? cap : DBGUARD_BUDGET_UNKNOWN;
+    return cap > 0 && cap < budget ? cap : budget;
+}
+
+static void derive(apr_pool_t *p, const dbguard_server_t *server,
+                   const dbguard_shared_t *shared, dbguard_limits_t *limits)
 {
     const dbguard_value_t *set = server->set;
 
-    limits->budget = (uint32_t)set[DBGUARD_SET_BUDGET].number;
+    derive_rules(set, &limits->rules);
+    limits->budget = first_budget(p, server, shared, limits->rules.cap);
     limits->queue = (uint32_t)set[DBGUARD_SET_QUEUE_LENGTH].number;
-    if (set[DBGUARD_SET_QUEUE_LENGTH].number == DBGUARD_AUTO)
-        limits->queue = dbguard_derive_queue(max_workers(), limits->budget);
+    if (set[DBGUARD_SET_QUEUE_LENGTH].number == DBGUARD_AUTO) {
+        limits->workers = max_workers();
+        limits->queue = dbguard_derive_queue(limits->workers, limits->budget);
+    }
     limits->patience = set[DBGUARD_SET_QUEUE_PATIENCE].number;
     if (limits->patience == DBGUARD_AUTO)
         limits->patience = 0;
@@ -61,12 +106,6 @@ static void derive(const dbguard_server_t *server, dbguard_limits_t *limits)
     limits->dryrun = engine == DBGUARD_ENGINE_DRYRUN;
     limits->retry_min = set[DBGUARD_SET_RETRY_MIN].number;
     limits->retry_max = set[DBGUARD_SET_RETRY_MAX].number;
-}
-
-static const char *scoreboard_path(apr_pool_t *p,
-                                   const dbguard_server_t *server)
-{
-    return ap_runtime_dir_relative(p, server->set[DBGUARD_SET_SCOREBOARD].text);
 }
 
 /* What an automatic or relative value comes to. */
@@ -84,10 +123,16 @@ static const char *note(apr_pool_t *p, const dbguard_server_t *server,
     if (set == DBGUARD_SET_SCOREBOARD
         && *server->set[set].text != '/')
         return scoreboard_path(p, server);
-    if (set == DBGUARD_SET_BUDGET
-        && strcmp(server->set[set].source, "default") == 0)
-        return "the least that MariaDB can be set to, 10, less 3 for cron, "
-               "queue workers and people";
+    if (set == DBGUARD_SET_PASSWORD_FILE && *server->set[set].text != '/'
+        && strcmp(server->set[set].source, "default") != 0)
+        return ap_server_root_relative(p, server->set[set].text);
+    if (set == DBGUARD_SET_BUDGET && is_auto)
+        return apr_psprintf(p, "%u to begin with, %s", limits->budget,
+                            dbguard_is_set(server, DBGUARD_SET_DATABASE)
+                                ? "then what the database allows"
+                                : "for want of a DBGuardDatabase to ask");
+    if (set == DBGUARD_SET_RESERVE && is_auto)
+        return "10 % of the limit, at least 3 connections";
     return "";
 }
 
@@ -149,6 +194,23 @@ static void publish(server_rec *s, dbguard_shared_t *shared,
              "the whole configuration", refused == 0);
     add_refusal(shared, server, p);
     shared->engine = engine;
+    shared->facts = *dbguard_lint_facts();
+}
+
+void dbguard_startup_rules(const dbguard_server_t *server,
+                           dbguard_rules_t *rules)
+{
+    derive_rules(server->set, rules);
+}
+
+void dbguard_startup_preview(apr_pool_t *p, server_rec *s,
+                             dbguard_shared_t *shown)
+{
+    const dbguard_server_t *server = dbguard_server(s);
+
+    engine = (dbguard_engine_t)server->set[DBGUARD_SET_ENGINE].number;
+    derive(p, server, shown, &shown->limits);
+    publish(s, shown, &shown->limits);
 }
 
 static void log_lines(server_rec *s, const dbguard_shared_t *shared)
@@ -213,6 +275,15 @@ static void log_start(server_rec *s, const dbguard_shared_t *shared)
                      "the database");
 }
 
+/* A reload has taken DBGuardDatabase away: what was known of it is history. */
+static void forget_database(dbguard_board_t *board)
+{
+    static const dbguard_database_t nothing;
+
+    if (board->shared->database.attempted != 0)
+        dbguard_admission_learn(board, &nothing, dbguard_clock_now());
+}
+
 static int enforce(server_rec *s, const dbguard_server_t *server)
 {
     const char *file = scoreboard_path(s->process->pconf, server);
@@ -223,14 +294,17 @@ static int enforce(server_rec *s, const dbguard_server_t *server)
 
     board = dbguard_board();
     if (rv == APR_SUCCESS && board != NULL) {
-        derive(server, &limits);
+        derive(s->process->pconf, server, board->shared, &limits);
         ap_mpm_query(AP_MPMQ_GENERATION, &generation);
         board->shared->generation = (uint32_t)generation;
         publish(s, board->shared, &limits);
         rv = dbguard_admission_configure(board, &limits, dbguard_clock_now());
     }
     if (rv == APR_SUCCESS && board != NULL) {
+        if (!dbguard_is_set(server, DBGUARD_SET_DATABASE))
+            forget_database(board);
         log_start(s, board->shared);
+        dbguard_keeper_start(s, dbguard_shm_file());
         return OK;
     }
     if (!dbguard_shm_reloading())
@@ -253,6 +327,7 @@ static int post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp,
     if (ap_state_query(AP_SQ_MAIN_STATE) == AP_SQ_MS_CREATE_PRE_CONFIG)
         return OK;
 
+    dbguard_keeper_adopt(s);
     engine = (dbguard_engine_t)server->set[DBGUARD_SET_ENGINE].number;
     if (engine != DBGUARD_ENGINE_OFF)
         rv = enforce(s, server);

@@ -24,6 +24,11 @@ void dbguard_view_auto(const dbguard_view_t *view,
     line(view, "Slots", s->nslots);
     line(view, "HoldMeanMicroseconds", (uint64_t)s->hold);
     line(view, "RefusedLastMinute", s->minute.refused);
+    line(view, "DatabaseState", s->database.state);
+    line(view, "DatabaseStale", (uint64_t)s->stale);
+    line(view, "DatabaseMaxConnections", s->database.figures.max_connections);
+    line(view, "DatabaseConnected", s->database.figures.threads_connected);
+    line(view, "DatabaseRunning", s->database.figures.threads_running);
 #define COUNTER(field, name, help) line(view, name, s->counters.field);
 #include "counters.def"
 #undef COUNTER

@@ -167,6 +167,32 @@ static void holders(const dbguard_view_t *view, const dbguard_snapshot_t *s)
         dbguard_view_print(view, "<p>and %u more</p>\n", s->nholders - i);
 }
 
+static void database(const dbguard_view_t *view, const dbguard_snapshot_t *s)
+{
+    const dbguard_database_t *db = &s->database;
+
+    if (db->attempted == 0)
+        return;
+    dbguard_view_print(view, "<p>Database: <strong>%s</strong> for %" PRId64
+                       " s (%s)%s.", dbguard_dbstate_name(db->state),
+                       (s->now - db->since) / SECOND,
+                       dbguard_dbstate_meaning(db->state),
+                       s->stale ? "; old news: dbguard-monitor is silent" : "");
+    if (db->error != 0) {
+        dbguard_view_print(view, " Error %u: ", db->error);
+        escaped(view, db->text);
+        dbguard_view_print(view, ". Remedy: %s.",
+                           dbguard_dbstate_remedy(db->state));
+    }
+    if (db->why[0] != '\0')
+        dbguard_view_print(view, "<br>Budget: %s", db->why);
+    if (db->answered != 0)
+        dbguard_view_print(view, "<br>%u connections, %u running",
+                           db->figures.threads_connected,
+                           db->figures.threads_running);
+    dbguard_view_print(view, "</p>\n");
+}
+
 void dbguard_view_html(const dbguard_view_t *view, const dbguard_snapshot_t *s)
 {
     dbguard_view_print(view, "<hr>\n<section class=\"dbguard\">\n");
@@ -185,6 +211,7 @@ void dbguard_view_html(const dbguard_view_t *view, const dbguard_snapshot_t *s)
                        s->elder ? " Requests from before an upgrade count "
                                   "against the budget, too."
                                 : "");
+    database(view, s);
     picture(view, s);
     figures(view, s);
     holders(view, s);

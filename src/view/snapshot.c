@@ -27,6 +27,7 @@ static void copy_board(dbguard_snapshot_t *to, const dbguard_shared_t *from)
     to->held_peak = from->held_peak;
     to->hold = from->hold;
     to->counters = from->counters;
+    to->database = from->database;
 }
 
 static int copy_steady(dbguard_snapshot_t *to, const dbguard_shared_t *from)
@@ -47,6 +48,8 @@ static int copy_steady(dbguard_snapshot_t *to, const dbguard_shared_t *from)
 
 static void add(dbguard_span_t *span, const dbguard_second_t *s)
 {
+    uint32_t came = s->admitted + s->refused + s->aborted;
+
     span->admitted += s->admitted;
     span->refused += s->refused;
     span->aborted += s->aborted;
@@ -56,6 +59,8 @@ static void add(dbguard_span_t *span, const dbguard_second_t *s)
         span->held_max = s->held_max;
     if (s->waiting_max > span->waiting_max)
         span->waiting_max = s->waiting_max;
+    if (came > span->came_max)
+        span->came_max = came;
 }
 
 /* What was held before the second `first`: nothing, as far as is known, unless
@@ -146,8 +151,11 @@ void dbguard_snapshot_take(dbguard_snapshot_t *snapshot,
     snapshot->nsettings = shared->nsettings < DBGUARD_SETTINGS
                               ? shared->nsettings
                               : DBGUARD_SETTINGS;
+    snapshot->facts = shared->facts;
     memcpy(snapshot->settings, shared->settings, sizeof(snapshot->settings));
     snapshot->steady = copy_steady(snapshot, shared);
+    snapshot->stale = snapshot->database.attempted != 0
+                      && now - snapshot->database.attempted > DBGUARD_STALE;
     copy_seconds(snapshot, shared);
     copy_holders(snapshot, shared);
 }

@@ -22,6 +22,8 @@ typedef struct dbguard_span_t {
     uint32_t seconds;
     uint64_t admitted, refused, aborted, released, hold_us;
     uint32_t held_max, waiting_max;
+    uint32_t came_max; /* requests that asked for a token in its busiest second:
+                          admitted, refused or hung up */
 } dbguard_span_t;
 
 #define DBGUARD_RECENT 60 /* seconds that are shown one by one */
@@ -38,6 +40,9 @@ typedef struct dbguard_snapshot_t {
                        counted as well, and are not shown here */
     int64_t hold;        /* moving mean of the holds, microseconds */
     dbguard_counters_t counters;
+    dbguard_database_t database;
+    dbguard_facts_t facts;
+    int stale; /* the monitor has not been heard of for DBGUARD_STALE */
 
     uint32_t nsettings;
     dbguard_setting_t settings[DBGUARD_SETTINGS];

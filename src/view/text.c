@@ -134,13 +134,14 @@ static void indented(const dbguard_view_t *view, const char *text)
     dbguard_view_wrap(view, 27, 27, text);
 }
 
-static void settings(const dbguard_view_t *view, const dbguard_snapshot_t *s)
+void dbguard_view_settings(const dbguard_view_t *view,
+                           const dbguard_setting_t *settings, uint32_t n)
 {
     uint32_t i;
 
-    dbguard_view_print(view, "\neffective configuration\n");
-    for (i = 0; i < s->nsettings; i++) {
-        const dbguard_setting_t *line = &s->settings[i];
+    dbguard_view_print(view, "effective configuration\n");
+    for (i = 0; i < n && i < DBGUARD_SETTINGS; i++) {
+        const dbguard_setting_t *line = &settings[i];
 
         const char *said = line->valid ? line->source : "NOT VALID";
 
@@ -154,6 +155,39 @@ static void settings(const dbguard_view_t *view, const dbguard_snapshot_t *s)
         if (!line->valid)
             indented(view, line->source);
         indented(view, line->note);
+    }
+}
+
+static void database(const dbguard_view_t *view, const dbguard_snapshot_t *s)
+{
+    const dbguard_database_t *db = &s->database;
+    uint32_t i;
+
+    if (db->attempted == 0)
+        return;
+    dbguard_view_print(view, "database %s for %" PRId64 " s: %s%s\n",
+                       dbguard_dbstate_name(db->state),
+                       (s->now - db->since) / SECOND,
+                       dbguard_dbstate_meaning(db->state),
+                       s->stale ? " (OLD NEWS: dbguard-monitor is silent)"
+                                : "");
+    if (db->error != 0)
+        dbguard_view_print(view, "         error %u: %s\n         remedy: %s\n",
+                           db->error, db->text,
+                           dbguard_dbstate_remedy(db->state));
+    if (db->why[0] != '\0')
+        dbguard_view_print(view, "budget   %s\n", db->why);
+    if (db->answered == 0)
+        return;
+    dbguard_view_print(view, "         %u connected, %u running\n",
+                       db->figures.threads_connected,
+                       db->figures.threads_running);
+    for (i = 0; i < db->figures.nusers && i < DBGUARD_USERS; i++) {
+        const dbguard_user_t *u = &db->figures.users[i];
+
+        dbguard_view_print(view, "         %-16s %4u, %u asleep (longest %u "
+                           "s), longest active %u s\n", u->name, u->total,
+                           u->sleeping, u->longest_sleep, u->longest_active);
     }
 }
 
@@ -176,6 +210,7 @@ void dbguard_view_text(const dbguard_view_t *view,
                            ? "automatic"
                            : dbguard_value_print_duration(s->limits.patience,
                                                           patience));
+    database(view, s);
     if (s->elder)
         dbguard_view_print(view, "         requests from before an upgrade are "
                                  "counted against the budget, too\n");
@@ -186,5 +221,6 @@ void dbguard_view_text(const dbguard_view_t *view,
     spans(view, s);
     totals(view, s);
     holders(view, s);
-    settings(view, s);
+    dbguard_view_print(view, "\n");
+    dbguard_view_settings(view, s->settings, s->nsettings);
 }

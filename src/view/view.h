@@ -32,6 +32,15 @@ void dbguard_view_auto(const dbguard_view_t *view,
 void dbguard_view_html(const dbguard_view_t *view,
                        const dbguard_snapshot_t *snapshot);
 
+/* The effective configuration, as text. */
+void dbguard_view_settings(const dbguard_view_t *view,
+                           const dbguard_setting_t *settings, uint32_t n);
+
+/* The lint's report, as text. Returns how many warnings and errors there
+ * are. */
+uint32_t dbguard_view_lint(const dbguard_view_t *view,
+                           const dbguard_lint_t *lint);
+
 /* Plain text for a terminal of 80 columns. */
 void dbguard_view_text(const dbguard_view_t *view,
                        const dbguard_snapshot_t *snapshot);

@@ -14,6 +14,11 @@ int main(void)
 
     srunner_add_suite(runner, value_suite());
     srunner_add_suite(runner, endpoint_suite());
+    srunner_add_suite(runner, dsn_suite());
+    srunner_add_suite(runner, database_suite());
+    srunner_add_suite(runner, answer_suite());
+    srunner_add_suite(runner, rates_suite());
+    srunner_add_suite(runner, lint_suite());
     srunner_add_suite(runner, board_suite());
     srunner_add_suite(runner, admission_suite());
     srunner_add_suite(runner, limits_suite());

@@ -85,11 +85,16 @@ dbguard_snapshot_t *snapshot(void);
 /* --- one suite a file; unit.c runs them ----------------------------------- */
 
 Suite *admission_suite(void);
+Suite *answer_suite(void);
 Suite *board_suite(void);
 Suite *cost_suite(void);
 Suite *crash_suite(void);
+Suite *database_suite(void);
+Suite *dsn_suite(void);
 Suite *endpoint_suite(void);
 Suite *limits_suite(void);
+Suite *lint_suite(void);
+Suite *rates_suite(void);
 Suite *recorder_suite(void);
 Suite *registered_suite(void);
 Suite *settle_suite(void);

@@ -87,18 +87,16 @@ sub response
     return $self->{answer};
 }
 
-# Reads what is there, waiting at most so long for the first of it.
+# Reads once, waiting at most so long: an answer may be without end.
 sub fill
 {
     my ($self, $timeout) = @_;
-    my $select = IO::Select->new($self->{socket});
 
-    while (!$self->{answer} && $select->can_read($timeout)) {
-        my $n = sysread $self->{socket}, $self->{buffer}, 65536,
-            length $self->{buffer};
-        $self->parse(!$n);
-        $timeout = 0;
-    }
+    return if $self->{answer}
+        || !IO::Select->new($self->{socket})->can_read($timeout);
+    my $n = sysread $self->{socket}, $self->{buffer}, 65536,
+        length $self->{buffer};
+    $self->parse(!$n);
 }
 
 # Sets the answer when the buffer holds all of it.

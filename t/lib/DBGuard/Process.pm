@@ -101,7 +101,8 @@ sub run
     }
     my $text = do { local $/; <$out> } // '';
     close $out;
-    return ($? >> 8, $text);
+    # As a shell says it of a program that a signal ended.
+    return ($? & 127 ? 128 + ($? & 127) : $? >> 8, $text);
 }
 
 # Runs a command in a new session with its output in a file. The object knows
