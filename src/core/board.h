@@ -10,8 +10,10 @@
  *
  * Invariants
  *   - Everything between begin and finish (admission.c) happens under `lock`,
- *     a robust, process-shared mutex. Nothing else writes the board, except
- *     that a slot's semaphore is posted after the lock is gone.
+ *     a robust, process-shared mutex. Written without it are: a slot's
+ *     semaphore; single words (elder and closed in an upgrade, engine and
+ *     generation in a reload, the times of the last sweep and warning); and
+ *     the settings, which are only shown.
  *   - Slots are the truth. A request has exactly one slot while it waits or
  *     holds, and a slot's `state` is stored last, so that whoever dies at any
  *     instruction leaves every slot in one of its states.

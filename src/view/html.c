@@ -8,7 +8,8 @@
 
 #define SECOND 1000000
 
-/* So many holders and waiters are listed; the rest is counted. */
+/* All who hold are listed, and who waits up to so many lines; the rest is
+ * counted. */
 #define LISTED 50
 
 #define STEP 10   /* width of a second */
@@ -150,8 +151,11 @@ static void holders(const dbguard_view_t *view, const dbguard_snapshot_t *s)
     dbguard_view_print(view, "<div class=\"s\"><table><tr><th>state</th>"
                        "<th>seconds</th><th>process</th><th>client</th>"
                        "<th>endpoint</th></tr>\n");
-    for (i = 0; i < s->nholders && i < LISTED; i++) {
+    for (i = 0; i < s->nholders; i++) {
         const dbguard_holder_t *h = &s->holders[i];
+
+        if (i >= LISTED && h->state == DBGUARD_WAITING)
+            break;
 
         dbguard_view_print(view, "<tr><td>%s</td><td class=\"n\">%.3f</td>"
                            "<td class=\"n\">%d</td><td>",

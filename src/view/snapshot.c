@@ -105,12 +105,14 @@ static void copy_seconds(dbguard_snapshot_t *to, const dbguard_shared_t *from)
     }
 }
 
-static int older(const void *a, const void *b)
+/* Who holds comes before who waits, however long: it is what is looked for. */
+static int first_shown(const void *a, const void *b)
 {
-    int64_t x = ((const dbguard_holder_t *)a)->age;
-    int64_t y = ((const dbguard_holder_t *)b)->age;
+    const dbguard_holder_t *x = a, *y = b;
 
-    return (x < y) - (x > y);
+    if (x->state != y->state)
+        return x->state == DBGUARD_HELD ? -1 : 1;
+    return (x->age < y->age) - (x->age > y->age);
 }
 
 static void copy_holders(dbguard_snapshot_t *to, const dbguard_shared_t *from)
@@ -133,7 +135,7 @@ static void copy_holders(dbguard_snapshot_t *to, const dbguard_shared_t *from)
         h->visitor.endpoint[DBGUARD_ENDPOINT_MAX - 1] = '\0';
         to->nholders++;
     }
-    qsort(to->holders, to->nholders, sizeof(to->holders[0]), older);
+    qsort(to->holders, to->nholders, sizeof(to->holders[0]), first_shown);
 }
 
 void dbguard_snapshot_take(dbguard_snapshot_t *snapshot,

@@ -52,7 +52,7 @@ typedef struct dbguard_snapshot_t {
                                                 the second before now's */
 
     uint32_t nholders;
-    dbguard_holder_t holders[]; /* longest first */
+    dbguard_holder_t holders[]; /* who holds, then who waits; longest first */
 } dbguard_snapshot_t;
 
 /* Bytes that a snapshot of this board may take. */

@@ -10,7 +10,8 @@
 #define BAR 50
 #define MAX(a, b) ((a) > (b) ? (a) : (b))
 
-/* So many holders and waiters are listed; the rest is counted. */
+/* All who hold are listed, and who waits up to so many lines; the rest is
+ * counted. */
 #define LISTED 20
 
 static void bar(const dbguard_view_t *view, const dbguard_snapshot_t *s)
@@ -111,8 +112,11 @@ static void holders(const dbguard_view_t *view, const dbguard_snapshot_t *s)
         return;
     dbguard_view_print(view, "\n%-7s %9s %8s  %-16s %s\n", "state",
                        "seconds", "process", "client", "endpoint");
-    for (i = 0; i < s->nholders && i < LISTED; i++) {
+    for (i = 0; i < s->nholders; i++) {
         const dbguard_holder_t *h = &s->holders[i];
+
+        if (i >= LISTED && h->state == DBGUARD_WAITING)
+            break;
 
         dbguard_view_print(view, "%-7s %9.3f %8d  %-16s ",
                            h->state == DBGUARD_HELD ? "holds" : "waits",
