@@ -31,7 +31,7 @@
  * allocates, logs nor calls the system inside it. `now`: see board.h. */
 
 #include "board.h"
-#include "policy.h"
+#include "retry.h"
 
 typedef struct dbguard_ticket_t {
     uint64_t serial; /* 0: no ticket */
@@ -54,7 +54,7 @@ typedef struct dbguard_decision_t {
                             token settles; the caller sleeps until then */
     int64_t waited;      /* microseconds in the queue so far */
     int64_t deadline;    /* when waiting: the end of its patience */
-    int64_t retry_after; /* when refused: whole seconds, in microseconds */
+    dbguard_promise_t retry; /* when refused */
 } dbguard_decision_t;
 
 /* A request asks for a token. The visitor is copied. */

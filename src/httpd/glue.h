@@ -188,7 +188,12 @@ const dbguard_body_t *dbguard_body_read(apr_pool_t *p, const char *file,
 void dbguard_refusal_register(void);
 /* Answer r with the refusal: nothing but this writes to the client. The value
  * a handler returns. */
-int dbguard_refusal_send(request_rec *r, int64_t retry_after);
+/* Whose request it is: address, session, and what an operator is shown. */
+void dbguard_client_identify(const request_rec *root,
+                             const dbguard_board_t *board,
+                             dbguard_visitor_t *visitor);
+
+int dbguard_refusal_send(request_rec *r, const dbguard_promise_t *retry);
 
 /* --- the rest ------------------------------------------------------------ */
 

@@ -202,13 +202,12 @@ static void write_body(request_rec *r, const dbguard_body_t *body,
     }
 }
 
-int dbguard_refusal_send(request_rec *r, int64_t retry_after)
+int dbguard_refusal_send(request_rec *r, const dbguard_promise_t *retry)
 {
     const dbguard_server_t *server = dbguard_server(r->server);
     int json = wants_json(r);
     const dbguard_body_t *body = json ? server->json : server->html;
-    const char *seconds = apr_psprintf(r->pool, "%d",
-                                       (int)(retry_after / SECOND));
+    const char *seconds = apr_psprintf(r->pool, "%d", (int)retry->seconds);
 
     if (body == NULL)
         body = builtin[json];
@@ -218,6 +217,8 @@ int dbguard_refusal_send(request_rec *r, int64_t retry_after)
 
     apr_table_clear(r->headers_out);
     apr_table_setn(r->err_headers_out, "Retry-After", seconds);
+    apr_table_setn(r->err_headers_out, "DBGuard-Retry-After",
+                   apr_psprintf(r->pool, "%d", (int)(retry->after / 1000)));
     apr_table_setn(r->err_headers_out, "Cache-Control", "no-store");
     if (!json && is_navigation(r))
         apr_table_setn(r->err_headers_out, "Refresh", seconds);

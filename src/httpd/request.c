@@ -276,7 +276,8 @@ static void give_up(dbguard_board_t *board, dbguard_decision_t *d,
     dbguard_admission_leave(board, d->ticket, now, &held);
     d->outcome = d->would = DBGUARD_REFUSED;
     d->reason = reason;
-    d->retry_after = board->shared->limits.retry_max;
+    d->retry.after = board->shared->limits.retry_min;
+    d->retry.seconds = d->retry.after / SECOND;
 }
 
 static void wait_for_token(request_rec *r, dbguard_board_t *board,
@@ -338,14 +339,15 @@ static void ask(request_rec *r, const request_rec *root,
         memset(d, 0, sizeof(*d));
         d->outcome = d->would = DBGUARD_REFUSED;
         d->reason = DBGUARD_REASON_BOARD;
-        d->retry_after
-            = dbguard_server(r->server)->set[DBGUARD_SET_RETRY_MAX].number;
+        d->retry.after
+            = dbguard_server(r->server)->set[DBGUARD_SET_RETRY_MIN].number;
+        d->retry.seconds = d->retry.after / SECOND;
         record->verdict = verdict_of(root->pool, d, 0);
         return;
     }
     begin = dbguard_clock_now();
     visitor.pid = process;
-    apr_cpystrn(visitor.client, root->useragent_ip, sizeof(visitor.client));
+    dbguard_client_identify(root, board, &visitor);
     apr_cpystrn(visitor.endpoint, record->endpoint, sizeof(visitor.endpoint));
     dbguard_admission_enter(board, &visitor, begin, d);
     record->ticket = d->ticket;
@@ -386,7 +388,7 @@ static int guard(request_rec *r)
             /* Inside a page that is half written there is no room for
              * another page. */
             return r->main != NULL ? HTTP_SERVICE_UNAVAILABLE
-                                   : dbguard_refusal_send(r, d.retry_after);
+                                   : dbguard_refusal_send(r, &d.retry);
         }
         if (d.would != DBGUARD_ADMITTED)
             ap_log_rerror(APLOG_MARK, APLOG_INFO, 0, r,

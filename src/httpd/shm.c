@@ -236,7 +236,6 @@ static retained_t *retain(void)
 static void use(const retained_t *r)
 {
     board.shared = r->base;
-    board.policy = &dbguard_policy_fifo;
     board.elder = r->elder;
 }
 

@@ -106,6 +106,7 @@ static void derive(apr_pool_t *p, const dbguard_server_t *server,
     limits->dryrun = engine == DBGUARD_ENGINE_DRYRUN;
     limits->retry_min = set[DBGUARD_SET_RETRY_MIN].number;
     limits->retry_max = set[DBGUARD_SET_RETRY_MAX].number;
+    limits->session_wait = 2;
 }
 
 /* What an automatic or relative value comes to. */

@@ -110,7 +110,6 @@ static int map(monitor_t *m, int fd)
                != DBGUARD_SAME_LAYOUT)
         return 0;
     m->board.shared = base;
-    m->board.policy = &dbguard_policy_fifo;
     /* What the one before it knew goes on to be true. */
     m->db = m->board.shared->database;
     m->db.monitor = (int32_t)getpid();

@@ -121,7 +121,6 @@ static void make_world(world_t *w, uint32_t nslots, uint32_t budget,
     memset(w, 0, sizeof(*w));
     w->now = INT64_C(1000000) * 86400; /* up for a day: a full recorder */
     w->board.shared = shared_memory(size);
-    w->board.policy = &dbguard_policy_fifo;
     w->ring = calloc(nslots, sizeof(w->ring[0]));
     if (dbguard_board_create(w->board.shared, size, nslots, getpid(), 1,
                              w->now, 0) != APR_SUCCESS

@@ -44,7 +44,7 @@ static void open_in(void *memory, uint32_t nslots, uint32_t budget,
 {
     slots = nslots;
     board.shared = memory;
-    board.policy = &dbguard_policy_fifo;
+    board.fifo = 0;
     board.elder = NULL;
     board_again(budget, queue);
 }

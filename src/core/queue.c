@@ -1,0 +1,400 @@
+/* Who is next: see queue.h. */
+
+#include "board.h"
+#include "queue.h"
+
+#define ROUND (INT64_C(1) << 16)
+
+/* --- the three heaps -------------------------------------------------------- */
+
+static dbguard_link_t *waiter_link(void *base, uint32_t slot)
+{
+    return &((dbguard_shared_t *)base)->slots[slot].link;
+}
+
+static int waiter_before(const void *base, uint32_t a, uint32_t b)
+{
+    const dbguard_slot_t *x = &((const dbguard_shared_t *)base)->slots[a];
+    const dbguard_slot_t *y = &((const dbguard_shared_t *)base)->slots[b];
+
+    if (x->lane != y->lane)
+        return x->lane < y->lane;
+    if (x->tag != y->tag)
+        return x->tag < y->tag;
+    return x->serial < y->serial;
+}
+
+static dbguard_link_t *flow_link(void *base, uint32_t flow)
+{
+    return &((dbguard_shared_t *)base)->endpoints[flow].link;
+}
+
+static int flow_before(const void *base, uint32_t a, uint32_t b)
+{
+    const dbguard_endpoint_t *flows
+        = ((const dbguard_shared_t *)base)->endpoints;
+
+    if (flows[a].used != flows[b].used)
+        return flows[a].used < flows[b].used;
+    return a < b;
+}
+
+static dbguard_link_t *heavy_link(void *base, uint32_t flow)
+{
+    return &((dbguard_shared_t *)base)->endpoints[flow].heavy;
+}
+
+static int heavier(const void *base, uint32_t a, uint32_t b)
+{
+    const dbguard_endpoint_t *flows
+        = ((const dbguard_shared_t *)base)->endpoints;
+
+    if (flows[a].backlog != flows[b].backlog)
+        return flows[a].backlog > flows[b].backlog;
+    return a < b;
+}
+
+static const dbguard_heap_t by_turn = {waiter_link, waiter_before};
+static const dbguard_heap_t by_time = {flow_link, flow_before};
+static const dbguard_heap_t by_backlog = {heavy_link, heavier};
+
+/* --- flows ------------------------------------------------------------------ */
+
+static uint32_t weight_of(const dbguard_shared_t *shared, uint32_t class)
+{
+    uint32_t weight = shared->limits.classes[class].weight;
+
+    return weight > 0 ? weight : 1;
+}
+
+static void leave_bin(dbguard_shared_t *shared, uint32_t flow)
+{
+    dbguard_endpoint_t *f = &shared->endpoints[flow];
+    uint32_t *root = &shared->ready[f->class][f->ready];
+
+    dbguard_heap_remove(&by_time, shared, root, flow);
+    if (*root == DBGUARD_NONE)
+        shared->ready_bins[f->class] &= ~(UINT64_C(1) << f->ready);
+    if (shared->ready_bins[f->class] == 0)
+        shared->ready_classes &= ~(UINT32_C(1) << f->class);
+    f->ready = DBGUARD_NONE;
+}
+
+static void enter_bin(dbguard_shared_t *shared, uint32_t flow)
+{
+    dbguard_endpoint_t *f = &shared->endpoints[flow];
+
+    f->ready = f->bin;
+    dbguard_heap_insert(&by_time, shared, &shared->ready[f->class][f->ready],
+                        flow);
+    shared->ready_bins[f->class] |= UINT64_C(1) << f->ready;
+    shared->ready_classes |= UINT32_C(1) << f->class;
+}
+
+/* In the heap of its bin, when somebody of it may be next. */
+static void settle_in(dbguard_shared_t *shared, uint32_t flow)
+{
+    const dbguard_endpoint_t *f = &shared->endpoints[flow];
+
+    if (f->ready != DBGUARD_NONE)
+        leave_bin(shared, flow);
+    if (f->waiters != DBGUARD_NONE)
+        enter_bin(shared, flow);
+}
+
+/* The work that waits in it has changed from `before` waiters. */
+static void weigh(dbguard_shared_t *shared, uint32_t flow, uint32_t before)
+{
+    dbguard_endpoint_t *f = &shared->endpoints[flow];
+
+    if (before > 0)
+        dbguard_heap_remove(&by_backlog, shared, &shared->heaviest, flow);
+    f->backlog = (int64_t)f->waiting * f->hold / weight_of(shared, f->class);
+    if (f->waiting > 0)
+        dbguard_heap_insert(&by_backlog, shared, &shared->heaviest, flow);
+}
+
+void dbguard_queue_sort(dbguard_shared_t *shared, uint32_t flow, int64_t now)
+{
+    dbguard_endpoint_t *f = &shared->endpoints[flow];
+    uint32_t bin = dbguard_endpoint_bin(shared, flow, now);
+
+    if (bin != f->bin) {
+        f->bin = bin;
+        settle_in(shared, flow);
+    }
+}
+
+/* --- waiters ---------------------------------------------------------------- */
+
+static dbguard_client_t *client_of(dbguard_shared_t *shared, uint32_t client)
+{
+    return client == DBGUARD_NONE ? NULL : &dbguard_clients(shared)[client];
+}
+
+/* May be next. */
+static void join(dbguard_shared_t *shared, uint32_t slot)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+    dbguard_endpoint_t *f = &shared->endpoints[s->flow];
+
+    dbguard_heap_insert(&by_turn, shared, &f->waiters, slot);
+    if (f->ready == DBGUARD_NONE)
+        enter_bin(shared, s->flow);
+}
+
+static void part(dbguard_shared_t *shared, uint32_t slot)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+    dbguard_endpoint_t *f = &shared->endpoints[s->flow];
+
+    dbguard_heap_remove(&by_turn, shared, &f->waiters, slot);
+    if (f->waiters == DBGUARD_NONE)
+        leave_bin(shared, s->flow);
+}
+
+/* Parked ones are strung on their links: child is the next one. */
+static void park(dbguard_shared_t *shared, uint32_t slot)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+    dbguard_client_t *c = client_of(shared, s->address);
+
+    part(shared, slot);
+    s->parked = 1;
+    s->link.prev = DBGUARD_NONE;
+    s->link.child = c->parked;
+    if (c->parked != DBGUARD_NONE)
+        shared->slots[c->parked].link.prev = slot;
+    c->parked = slot;
+}
+
+static void unpark(dbguard_shared_t *shared, uint32_t slot)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+
+    if (s->link.prev != DBGUARD_NONE)
+        shared->slots[s->link.prev].link.child = s->link.child;
+    else
+        client_of(shared, s->address)->parked = s->link.child;
+    if (s->link.child != DBGUARD_NONE)
+        shared->slots[s->link.child].link.prev = s->link.prev;
+    s->parked = 0;
+}
+
+void dbguard_queue_unpark(dbguard_shared_t *shared, uint32_t client)
+{
+    const dbguard_client_t *c = client_of(shared, client);
+    uint32_t slot;
+
+    if (c != NULL && c->parked != DBGUARD_NONE) {
+        slot = c->parked;
+        unpark(shared, slot);
+        join(shared, slot);
+    }
+}
+
+void dbguard_queue_look(dbguard_shared_t *shared, uint32_t slot, int64_t now)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+
+    if (s->parked) {
+        unpark(shared, slot);
+        join(shared, slot);
+    }
+    dbguard_queue_sort(shared, s->flow, now);
+}
+
+/* Rounds behind those whose address has nothing under way. */
+static uint64_t behind(dbguard_shared_t *shared, const dbguard_slot_t *s)
+{
+    const dbguard_client_t *c = client_of(shared, s->address);
+
+    if (c == NULL)
+        return 0;
+    return s->first ? (uint64_t)c->firsts * ROUND
+                    : (uint64_t)(c->held + c->waiting) * ROUND + ROUND / 2;
+}
+
+static void tag(dbguard_shared_t *shared, dbguard_slot_t *s)
+{
+    s->tag = shared->endpoints[s->flow].round + behind(shared, s);
+}
+
+static void count(dbguard_shared_t *shared, dbguard_slot_t *s, uint32_t one)
+{
+    dbguard_client_t *address = client_of(shared, s->address);
+    dbguard_client_t *session = client_of(shared, s->session);
+
+    shared->prefix.waiting += one;
+    shared->endpoints[s->flow].waiting += one;
+    shared->endpoints[s->flow].fresh += s->fresh ? one : 0;
+    if (address != NULL) {
+        address->waiting += one;
+        address->firsts += s->first ? one : 0;
+    }
+    if (session != NULL)
+        session->waiting += one;
+}
+
+void dbguard_queue_add(dbguard_shared_t *shared, uint32_t slot)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+    dbguard_endpoint_t *f = &shared->endpoints[s->flow];
+
+    s->parked = 0;
+    s->prev = f->last;
+    s->next = DBGUARD_NONE;
+    if (f->last == DBGUARD_NONE)
+        f->first = slot;
+    else
+        shared->slots[f->last].next = slot;
+    f->last = slot;
+    if (f->waiting == 0 && f->used < shared->time)
+        f->used = shared->time;
+    tag(shared, s);
+    s->fresh = s->tag == f->round;
+    count(shared, s, 1);
+    weigh(shared, s->flow, f->waiting - 1);
+    join(shared, slot);
+}
+
+void dbguard_queue_remove(dbguard_shared_t *shared, uint32_t slot)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+    dbguard_endpoint_t *f = &shared->endpoints[s->flow];
+
+    if (s->parked)
+        unpark(shared, slot);
+    else
+        part(shared, slot);
+    if (s->prev == DBGUARD_NONE)
+        f->first = s->next;
+    else
+        shared->slots[s->prev].next = s->next;
+    if (s->next == DBGUARD_NONE)
+        f->last = s->prev;
+    else
+        shared->slots[s->next].prev = s->prev;
+    count(shared, s, (uint32_t)-1);
+    weigh(shared, s->flow, f->waiting + 1);
+}
+
+/* --- virtual times ---------------------------------------------------------- */
+
+void dbguard_queue_charge(dbguard_shared_t *shared, uint32_t slot, int64_t now)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+    dbguard_endpoint_t *f = &shared->endpoints[s->flow];
+    int64_t start = f->used > shared->time ? f->used : shared->time;
+
+    s->cost = dbguard_endpoint_estimate(shared, s->flow, now)
+              / weight_of(shared, s->class);
+    shared->time = start;
+    f->used = start + s->cost;
+    f->round += ROUND / (f->waiting + 1);
+    if (f->ready != DBGUARD_NONE)
+        settle_in(shared, s->flow);
+}
+
+void dbguard_queue_correct(dbguard_shared_t *shared, uint32_t slot,
+                           int64_t hold)
+{
+    const dbguard_slot_t *s = &shared->slots[slot];
+    dbguard_endpoint_t *f = &shared->endpoints[s->flow];
+
+    f->used += hold / weight_of(shared, s->class) - s->cost;
+    if (f->ready != DBGUARD_NONE)
+        settle_in(shared, s->flow);
+}
+
+/* --- who is next, and who has to go ------------------------------------------ */
+
+/* The flow that has had least, of those whose work may have a token. */
+static uint32_t next_flow(const dbguard_shared_t *shared,
+                          const dbguard_limit_t *limit)
+{
+    uint32_t best = DBGUARD_NONE;
+    uint32_t classes = shared->ready_classes;
+
+    for (; classes != 0; classes &= classes - 1) {
+        uint32_t class = (uint32_t)__builtin_ctz(classes);
+        uint64_t bins = shared->ready_bins[class];
+
+        for (; bins != 0; bins &= bins - 1) {
+            uint32_t bin = (uint32_t)__builtin_ctzll(bins);
+            uint32_t flow = shared->ready[class][bin];
+
+            if (!dbguard_reserve_allows(shared, limit, class, bin))
+                break; /* heavier work may even less */
+            if (best == DBGUARD_NONE || flow_before(shared, flow, best))
+                best = flow;
+        }
+    }
+    return best;
+}
+
+uint32_t dbguard_queue_next(const dbguard_board_t *board, int64_t now)
+{
+    dbguard_shared_t *shared = board->shared;
+    dbguard_limit_t limit;
+    uint32_t flow;
+
+    dbguard_reserve_look(board, &limit);
+    while ((flow = next_flow(shared, &limit)) != DBGUARD_NONE) {
+        uint32_t slot = shared->endpoints[flow].waiters;
+        const dbguard_slot_t *s = &shared->slots[slot];
+
+        if (board->fifo
+            || dbguard_reserve_client(
+                shared, limit.free, s->address, s->session,
+                dbguard_endpoint_estimate(shared, flow, now), now))
+            return slot;
+        park(shared, slot);
+    }
+    return DBGUARD_NONE;
+}
+
+uint32_t dbguard_queue_any(const dbguard_shared_t *shared)
+{
+    return shared->endpoints[shared->heaviest].first;
+}
+
+uint32_t dbguard_queue_victim(dbguard_shared_t *shared, uint32_t slot)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+    const dbguard_endpoint_t *f = &shared->endpoints[s->flow];
+    uint32_t most = shared->heaviest;
+    int64_t work = ((int64_t)f->waiting + 1) * f->hold
+                   / weight_of(shared, s->class);
+
+    if (most == DBGUARD_NONE)
+        return DBGUARD_NONE;
+    if (most != s->flow && work < shared->endpoints[most].backlog)
+        return shared->endpoints[most].last;
+    tag(shared, s);
+    if (f->last != DBGUARD_NONE && waiter_before(shared, slot, f->last))
+        return f->last;
+    return DBGUARD_NONE;
+}
+
+uint32_t dbguard_queue_ahead(dbguard_shared_t *shared, uint32_t slot)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+    const dbguard_endpoint_t *f = &shared->endpoints[s->flow];
+
+    tag(shared, s);
+    return s->tag == f->round ? f->fresh : f->waiting;
+}
+
+void dbguard_queue_rebuild(dbguard_shared_t *shared)
+{
+    uint32_t class, bin;
+
+    for (class = 0; class < DBGUARD_CLASSES; class++) {
+        shared->ready_bins[class] = 0;
+        for (bin = 0; bin < DBGUARD_BINS; bin++)
+            shared->ready[class][bin] = DBGUARD_NONE;
+    }
+    shared->ready_classes = 0;
+    shared->heaviest = DBGUARD_NONE;
+}

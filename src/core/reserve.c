@@ -1,0 +1,215 @@
+/* What must be left free for whom: see reserve.h. Whole numbers only; loads are
+ * microseconds of tokens, and N is counted in thousandths. */
+
+#include <string.h>
+
+#include "board.h"
+
+static uint64_t square_root(uint64_t n)
+{
+    uint64_t root = 0, bit = UINT64_C(1) << 62;
+
+    while (bit > n)
+        bit >>= 2;
+    for (; bit != 0; bit >>= 2) {
+        if (n >= root + bit) {
+            n -= root + bit;
+            root = (root >> 1) + bit;
+        }
+        else
+            root >>= 1;
+    }
+    return root;
+}
+
+uint32_t dbguard_reserve_need(int64_t load)
+{
+    uint64_t n, need;
+
+    if (load <= 0)
+        return 0;
+    n = (uint64_t)load / (DBGUARD_LOAD_WINDOW / 1000);
+    need = (n + 2 * square_root(n * 1000) + 999) / 1000;
+    if (need == 0)
+        return 1;
+    return need < UINT32_MAX ? (uint32_t)need : UINT32_MAX;
+}
+
+uint32_t dbguard_reserve_free(const dbguard_board_t *board)
+{
+    const dbguard_shared_t *shared = board->shared;
+    uint64_t out = shared->prefix.held;
+
+    if (shared->elder && board->elder)
+        out += board->elder->held;
+    return out < shared->limits.budget
+               ? shared->limits.budget - (uint32_t)out
+               : 0;
+}
+
+void dbguard_reserve_look(const dbguard_board_t *board, dbguard_limit_t *limit)
+{
+    const dbguard_shared_t *shared = board->shared;
+    uint32_t quarter = shared->limits.budget / 4;
+    uint32_t used = 0, most = 0, b;
+
+    limit->free = dbguard_reserve_free(board);
+    limit->missing = 0;
+    for (b = 0; shared->minimums && b < DBGUARD_CLASSES; b++)
+        if (shared->class_held[b] < shared->class_min[b])
+            limit->missing += shared->class_min[b] - shared->class_held[b];
+    memset(limit->reserve, 0, sizeof(limit->reserve));
+    if (board->fifo || limit->free == 0 || limit->free > quarter + limit->missing)
+        return;
+    for (b = 3; b < DBGUARD_BINS; b++) {
+        uint32_t need
+            = shared->need[b - 3] < quarter ? shared->need[b - 3] : quarter;
+
+        used += shared->bin_held[b - 3];
+        if (need > used && need - used > most)
+            most = need - used;
+        limit->reserve[b] = most;
+    }
+}
+
+int dbguard_reserve_allows(const dbguard_shared_t *shared,
+                           const dbguard_limit_t *limit, uint32_t class,
+                           uint32_t bin)
+{
+    uint32_t held = shared->class_held[class];
+    uint32_t min = shared->class_min[class];
+
+    if (limit->free == 0 || held >= shared->class_max[class])
+        return 0;
+    if (held < min)
+        return 1;
+    return limit->free > limit->missing + limit->reserve[bin];
+}
+
+/* What must stay free when `mine` of the load and of the tokens are the
+ * client's own. */
+static int leaves_enough(const dbguard_shared_t *shared, uint32_t free,
+                         int64_t mine, uint32_t held)
+{
+    uint32_t need = dbguard_reserve_need(shared->load_sum - mine);
+    uint32_t half = shared->limits.budget / 2;
+    uint32_t others = shared->prefix.held - held;
+
+    if (need > half)
+        need = half;
+    return need <= others || free > need - others;
+}
+
+static int may_have(dbguard_shared_t *shared, uint32_t free, uint32_t client,
+                    int64_t now)
+{
+    const dbguard_client_t *c = &dbguard_clients(shared)[client];
+
+    if (client == DBGUARD_NONE)
+        return 1;
+    if (shared->client_max > 0)
+        return c->held < shared->client_max;
+    return leaves_enough(shared, free, dbguard_client_load(c, now), c->held);
+}
+
+int dbguard_reserve_client(dbguard_shared_t *shared, uint32_t free,
+                           uint32_t address, uint32_t session, int64_t work,
+                           int64_t now)
+{
+    /* More than half is free: nobody is in anybody's way. */
+    if (work <= DBGUARD_LONG || free > shared->limits.budget / 2)
+        return 1;
+    return may_have(shared, free, address, now)
+           && may_have(shared, free, session, now);
+}
+
+uint32_t dbguard_reserve_within(const dbguard_shared_t *shared, uint32_t class,
+                                uint32_t bin)
+{
+    uint32_t most = shared->limits.budget;
+    uint32_t heavier = 0, b;
+
+    for (b = bin + 3; b < DBGUARD_BINS; b++)
+        heavier += shared->bin_held[b];
+    most = most > heavier ? most - heavier : 1;
+    if (shared->class_max[class] < most)
+        most = shared->class_max[class];
+    return most > 0 ? most : 1;
+}
+
+void dbguard_reserve_arrive(dbguard_shared_t *shared, uint32_t bin,
+                            int64_t work)
+{
+    work += shared->limits.settle;
+    shared->load[shared->tick % DBGUARD_LOAD_TICKS][bin] += work;
+    shared->load_sum += work;
+}
+
+static void add_up(dbguard_shared_t *shared)
+{
+    int64_t sum = 0;
+    uint32_t b, t;
+
+    for (b = 0; b < DBGUARD_BINS; b++) {
+        for (t = 0; t < DBGUARD_LOAD_TICKS; t++)
+            sum += shared->load[t][b];
+        shared->need[b] = dbguard_reserve_need(sum);
+    }
+    shared->load_sum = sum;
+}
+
+int dbguard_reserve_tick(dbguard_shared_t *shared, int64_t now)
+{
+    uint64_t tick, t;
+
+    if (now < shared->tick_end)
+        return 0;
+    tick = (uint64_t)(now / DBGUARD_TICK);
+    t = shared->tick + 1;
+    if (tick > t + DBGUARD_LOAD_TICKS)
+        t = tick - DBGUARD_LOAD_TICKS;
+    for (; t <= tick; t++)
+        memset(shared->load[t % DBGUARD_LOAD_TICKS], 0,
+               sizeof(shared->load[0]));
+    shared->tick = tick;
+    shared->tick_end = (int64_t)(tick + 1) * DBGUARD_TICK;
+    add_up(shared);
+    return 1;
+}
+
+static uint32_t tokens(const dbguard_share_t *share, uint32_t budget)
+{
+    if (!share->percent)
+        return share->number;
+    return (uint32_t)((uint64_t)budget * share->number / 100);
+}
+
+void dbguard_reserve_derive(dbguard_shared_t *shared)
+{
+    const dbguard_limits_t *limits = &shared->limits;
+    uint32_t i;
+
+    shared->minimums = 0;
+    for (i = 0; i < DBGUARD_CLASSES; i++) {
+        const dbguard_class_t *c = &limits->classes[i];
+        uint32_t max = tokens(&c->max, limits->budget);
+
+        shared->class_min[i] = tokens(&c->min, limits->budget);
+        shared->minimums |= shared->class_min[i] > 0;
+        /* A share of a small budget is one token at least. */
+        shared->class_max[i] = c->max.number == 0 ? UINT32_MAX
+                               : max > 0          ? max
+                                                  : 1;
+    }
+    shared->client_max = limits->client_hold.number == 0
+                             ? 0
+                             : tokens(&limits->client_hold, limits->budget);
+    if (shared->client_max == 0 && limits->client_hold.number > 0)
+        shared->client_max = 1;
+}
+
+void dbguard_reserve_rebuild(dbguard_shared_t *shared)
+{
+    add_up(shared);
+    dbguard_reserve_derive(shared);
+}

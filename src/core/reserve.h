@@ -1,0 +1,74 @@
+#ifndef DBGUARD_RESERVE_H
+#define DBGUARD_RESERVE_H
+
+/* What a request must leave free for others before it may have a token. By
+ * Little's law work that arrives lambda times a second and holds T needs
+ * N = lambda x T tokens on average, and rarely more than N + 2 sqrt(N).
+ *
+ *   - For lighter work: of the bins at most half as long as its own, at least
+ *     one token when there is any such work, at most a quarter of the budget;
+ *     less what they hold already. The largest of these over all bins up to
+ *     its own, so that what holds much in the middle does not use up what is
+ *     kept for the lightest.
+ *   - For other clients, by work that holds longer than DBGUARD_LONG, and only
+ *     for it: what all other addresses (sessions) need, at most half of the
+ *     budget; less what they hold already. One that is alone leaves nothing.
+ *   - For other classes: what is missing to their minimums. A class below its
+ *     own minimum leaves nothing at all.
+ *
+ * Loads are those of the last DBGUARD_LOAD_WINDOW, whatever became of the
+ * requests, in steps of DBGUARD_TICK. */
+
+#include <stdint.h>
+
+#include "flows.h"
+
+struct dbguard_shared_t;
+struct dbguard_board_t;
+
+#define DBGUARD_TICK INT64_C(250000)
+#define DBGUARD_LOAD_TICKS 20 /* DBGUARD_LOAD_WINDOW / DBGUARD_TICK */
+#define DBGUARD_LONG INT64_C(1000000) /* longer than the shortest patience */
+
+/* N + 2 sqrt(N), rounded up, for a load of so many microseconds of tokens in a
+ * DBGUARD_LOAD_WINDOW; 0 for none. */
+uint32_t dbguard_reserve_need(int64_t load);
+
+/* Tokens that nobody has. In FIFO and under a shrunk budget, too; >= 0. */
+uint32_t dbguard_reserve_free(const struct dbguard_board_t *board);
+
+/* The last bin whose work may have a token now, for each class; -1: none. For
+ * one decision: it holds until somebody is given a token. */
+typedef struct dbguard_limit_t {
+    uint32_t free;
+    uint32_t missing;                  /* to the minimums of all classes */
+    uint32_t reserve[DBGUARD_BINS];    /* for lighter work, by bin */
+} dbguard_limit_t;
+
+void dbguard_reserve_look(const struct dbguard_board_t *board,
+                          dbguard_limit_t *limit);
+/* May work of this class and bin have a token? */
+int dbguard_reserve_allows(const struct dbguard_shared_t *shared,
+                           const dbguard_limit_t *limit, uint32_t class,
+                           uint32_t bin);
+/* May these clients have one for work of so many microseconds? */
+int dbguard_reserve_client(struct dbguard_shared_t *shared, uint32_t free,
+                           uint32_t address, uint32_t session, int64_t work,
+                           int64_t now);
+/* Tokens that work of this class and bin can have between it and its like: all
+ * but those that heavier work has; >= 1. */
+uint32_t dbguard_reserve_within(const struct dbguard_shared_t *shared,
+                                uint32_t class, uint32_t bin);
+
+/* A request for so much work of this bin has come. */
+void dbguard_reserve_arrive(struct dbguard_shared_t *shared, uint32_t bin,
+                            int64_t work);
+/* Has a tick begun since the last call? Moves the window on. */
+int dbguard_reserve_tick(struct dbguard_shared_t *shared, int64_t now);
+
+/* Shares of classes in tokens, after a change of the budget. */
+void dbguard_reserve_derive(struct dbguard_shared_t *shared);
+/* What is derived from the parts of the window. */
+void dbguard_reserve_rebuild(struct dbguard_shared_t *shared);
+
+#endif
