@@ -355,7 +355,8 @@ static dbguard_lane_t lane_of(dbguard_shared_t *shared,
     if (client == DBGUARD_NONE)
         return DBGUARD_NORMAL;
     c = &dbguard_clients(shared)[client];
-    if (c->place == 0 || now - c->place > GRACE)
+    if (c->place == 0 || c->promised != s->endpoint
+        || now - c->place > GRACE)
         return DBGUARD_NORMAL;
     if (now < c->place)
         return s->session != DBGUARD_NONE ? DBGUARD_EARLY : DBGUARD_NORMAL;

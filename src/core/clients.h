@@ -28,6 +28,7 @@ typedef struct dbguard_client_t {
     int64_t seen;   /* its last request */
     int64_t load;   /* microseconds of tokens, as of seen */
     int64_t place;  /* when it was last told to come; 0: never */
+    uint32_t promised; /* and to which endpoint */
 
     /* Derived from the slots. */
     uint32_t held, waiting;

@@ -63,6 +63,14 @@ static int64_t place(dbguard_shared_t *shared, uint32_t endpoint,
     return at;
 }
 
+static void remember(dbguard_client_t *client, int64_t at, uint32_t endpoint)
+{
+    if (client != NULL) {
+        client->place = at;
+        client->promised = endpoint;
+    }
+}
+
 void dbguard_retry_promise(dbguard_shared_t *shared, uint32_t endpoint,
                            uint32_t address, uint32_t session, int64_t now,
                            dbguard_promise_t *promise)
@@ -72,14 +80,12 @@ void dbguard_retry_promise(dbguard_shared_t *shared, uint32_t endpoint,
     dbguard_client_t *s = session == DBGUARD_NONE ? NULL : &clients[session];
     int64_t at;
 
-    if (s != NULL && s->place > now)
+    if (s != NULL && s->place > now && s->promised == endpoint)
         at = s->place;
     else {
         at = place(shared, endpoint, a, now);
-        if (a != NULL)
-            a->place = at;
-        if (s != NULL)
-            s->place = at;
+        remember(a, at, endpoint);
+        remember(s, at, endpoint);
     }
     say(shared, at - now, promise);
 }

@@ -9,8 +9,8 @@
  * and that is the distance between places. (A measured rate would be wrong:
  * before a rush it only shows the demand.)
  *
- *   - A session keeps the place it was promised: coming early neither pushes
- *     others back nor gains anything.
+ *   - A session keeps the place it was promised for an endpoint: coming early
+ *     neither pushes others back nor gains anything.
  *   - Of an address without a session it cannot be known whether it is the same
  *     client again. What is promised to an address that has a promise already
  *     is placed behind that one, at the same distances, and others are not

@@ -58,20 +58,32 @@ static void give_back(dbguard_record_t *record)
     dbguard_board_t *board = dbguard_board();
     int64_t held;
 
-    if (!record->holds)
+    apr_status_t rv;
+
+    if (!record->holds || board == NULL)
         return;
-    record->holds = 0;
-    if (board == NULL
-        || dbguard_admission_leave(board, record->ticket, dbguard_clock_now(),
-                                   &held) != APR_SUCCESS
-        || held < 0)
-        return;
-    record->held = (record->held < 0 ? 0 : record->held) + held;
+    rv = dbguard_admission_leave(board, record->ticket, dbguard_clock_now(),
+                                 &held);
+    /* Whoever has the lock was stopped: there will be another occasion. */
+    record->holds = rv == ETIMEDOUT;
+    if (rv == APR_SUCCESS && held >= 0)
+        record->held = (record->held < 0 ? 0 : record->held) + held;
 }
 
-static apr_status_t pool_dies(void *record)
+/* The last occasion. */
+static apr_status_t pool_dies(void *data)
 {
-    give_back(record);
+    dbguard_record_t *record = data;
+    int tries = 0;
+
+    while (record->holds && tries++ < 3)
+        give_back(record);
+    if (record->holds)
+        ap_log_error(APLOG_MARK, APLOG_CRIT, 0, NULL,
+                     "DBGUARD0029: a token could not be given back: the lock "
+                     "of the scoreboard cannot be had, a process that has it "
+                     "must have been stopped. It comes back when process %d "
+                     "has ended", (int)process);
     return APR_SUCCESS;
 }
 
@@ -268,12 +280,10 @@ static void let_settle(int64_t start)
         ;
 }
 
-static void give_up(dbguard_board_t *board, dbguard_decision_t *d,
-                    dbguard_reason_t reason, int64_t now)
+/* The caller gives back what the ticket stands for. */
+static void give_up(const dbguard_board_t *board, dbguard_decision_t *d,
+                    dbguard_reason_t reason)
 {
-    int64_t held;
-
-    dbguard_admission_leave(board, d->ticket, now, &held);
     d->outcome = d->would = DBGUARD_REFUSED;
     d->reason = reason;
     d->retry.after = board->shared->limits.retry_min;
@@ -294,9 +304,9 @@ static void wait_for_token(request_rec *r, dbguard_board_t *board,
         sleep_until(wake, tick < d->deadline ? tick : d->deadline);
         now = dbguard_clock_now();
         if (client_gone(r))
-            give_up(board, d, DBGUARD_REASON_ABORTED, now);
+            give_up(board, d, DBGUARD_REASON_ABORTED);
         else if (now > last)
-            give_up(board, d, DBGUARD_REASON_BOARD, now);
+            give_up(board, d, DBGUARD_REASON_BOARD);
         else
             dbguard_admission_poll(board, d->ticket, now, d);
         if (now >= tick)
@@ -362,7 +372,8 @@ static void ask(request_rec *r, const request_rec *root,
         record->waited += d->start - begin;
     else if (queued)
         record->waited += dbguard_clock_now() - begin;
-    record->holds = d->outcome == DBGUARD_ADMITTED && d->ticket.serial != 0;
+    if (d->outcome != DBGUARD_ADMITTED)
+        give_back(record);
     record->verdict = verdict_of(root->pool, d, queued);
 }
 

@@ -7,6 +7,8 @@
  *   - The configuration of a reload never ends the server. When it cannot be
  *     put into force, guarded requests are refused, and the log says so. */
 
+#include <errno.h>
+
 #include "apr_strings.h"
 #include "ap_mpm.h"
 #include "http_core.h"
@@ -300,6 +302,15 @@ static int enforce(server_rec *s, const dbguard_server_t *server)
         board->shared->generation = (uint32_t)generation;
         publish(s, board->shared, &limits);
         rv = dbguard_admission_configure(board, &limits, dbguard_clock_now());
+        if (APR_STATUS_IS_TIMEUP(rv) || rv == ETIMEDOUT) {
+            ap_log_error(APLOG_MARK, APLOG_CRIT, 0, s,
+                         "DBGUARD0028: the lock of the scoreboard cannot be "
+                         "had: a process that has it must have been stopped "
+                         "(kill -STOP, a debugger). The limits from before "
+                         "this reload stay in force; let that process go on "
+                         "or kill it, and reload again");
+            rv = APR_SUCCESS;
+        }
     }
     if (rv == APR_SUCCESS && board != NULL) {
         if (!dbguard_is_set(server, DBGUARD_SET_DATABASE))
