@@ -20,6 +20,8 @@
  * whole seconds, and the way. */
 #define GRACE INT64_C(5000000)
 
+#define SECOND INT64_C(1000000)
+
 /* Those that have settled are free. */
 static void retire(dbguard_shared_t *shared, int64_t now)
 {
@@ -88,7 +90,8 @@ static int64_t grant(const dbguard_board_t *board, uint32_t slot, int64_t now)
         shared->counters.waited++;
         shared->counters.wait_us += (uint64_t)(start - s->since);
     }
-    s->bin = shared->endpoints[s->flow].bin;
+    /* What was new when it came may be known by now. */
+    s->bin = dbguard_endpoint_bin(shared, s->endpoint, now);
     atomic_store_explicit(&s->state, DBGUARD_HELD, memory_order_release);
     dbguard_board_hold(shared, slot);
     dbguard_board_count_held(shared, slot, 1);
@@ -201,6 +204,7 @@ static int64_t vacate(dbguard_shared_t *shared, uint32_t slot, int64_t now)
     dbguard_slot_t *s = &shared->slots[slot];
     int64_t held = -1;
 
+    dbguard_board_refer(shared, slot, -1);
     if (s->state == DBGUARD_HELD) {
         held = now > s->granted ? now - s->granted : 0;
         s->released = now;
@@ -208,7 +212,8 @@ static int64_t vacate(dbguard_shared_t *shared, uint32_t slot, int64_t now)
         dbguard_board_count_held(shared, slot, -1);
         dbguard_queue_correct(shared, slot, held);
         dbguard_board_settle(shared, slot);
-        dbguard_queue_unpark(shared, s->address);
+        dbguard_queue_unpark(shared);
+        dbguard_queue_sort(shared, s->flow, now);
         return held;
     }
     if (s->state == DBGUARD_WAITING)
@@ -230,10 +235,10 @@ static void count_release(dbguard_shared_t *shared, int64_t held, int64_t now)
 
 /* How long one is. The last sixteen or so count. */
 static void learn_hold(dbguard_shared_t *shared, const dbguard_slot_t *s,
-                       int64_t held)
+                       int64_t held, int64_t now)
 {
     shared->hold += (held - shared->hold) / 16;
-    dbguard_endpoint_learn(shared, s->endpoint, held);
+    dbguard_endpoint_learn(shared, s->endpoint, held, now);
 }
 
 /* Holders that have grown old are heavier work than they were taken for; leases
@@ -253,28 +258,34 @@ static void follow(section_t *in)
         shared->follow = s->next;
         if (lease > 0 && age >= lease) {
             count_release(shared, vacate(shared, slot, in->now), in->now);
-            learn_hold(shared, s, age);
+            learn_hold(shared, s, age, in->now);
         }
         else if (bin > s->bin) {
-            shared->bin_held[s->bin]--;
-            shared->bin_held[bin]++;
+            dbguard_board_count_held(shared, slot, -1);
             s->bin = bin;
+            dbguard_board_count_held(shared, slot, 1);
         }
     }
 }
 
-/* In DryRun those whose patience ends do not come to say so. */
-static void expire(section_t *in)
+/* A waiter looks, or is looked after. */
+static void look(dbguard_shared_t *shared, uint32_t slot, int64_t now)
+{
+    if (now >= shared->slots[slot].deadline)
+        expel(shared, slot, why_not(shared, slot), now);
+    else
+        dbguard_queue_look(shared, slot, now);
+}
+
+/* Those whom DryRun lets run do not come to look. */
+static void look_after_shadows(section_t *in)
 {
     dbguard_shared_t *shared = in->board->shared;
     uint32_t i;
 
-    for (i = 0; i < shared->nslots; i++) {
-        const dbguard_slot_t *s = &shared->slots[i];
-
-        if (s->state == DBGUARD_WAITING && s->runs && in->now >= s->deadline)
-            expel(shared, i, why_not(shared, i), in->now);
-    }
+    for (i = 0; i < shared->nslots && shared->shadows > 0; i++)
+        if (shared->slots[i].state == DBGUARD_WAITING && shared->slots[i].runs)
+            look(shared, i, in->now);
 }
 
 /* The beginning of every verb. Room may have appeared without an event on this
@@ -295,10 +306,10 @@ static apr_status_t begin(section_t *in, dbguard_board_t *board, int64_t now)
     if (dbguard_reserve_tick(shared, now)) {
         if (shared->follow == DBGUARD_NONE)
             shared->follow = shared->held_head;
-        if (shared->limits.dryrun)
-            expire(in);
+        look_after_shadows(in);
     }
     follow(in);
+    dbguard_queue_unpark(shared);
     dispatch(in);
     return APR_SUCCESS;
 }
@@ -356,9 +367,9 @@ static dbguard_lane_t lane_of(dbguard_shared_t *shared,
         return DBGUARD_NORMAL;
     c = &dbguard_clients(shared)[client];
     if (c->place == 0 || c->promised != s->endpoint
-        || now - c->place > GRACE)
+        || (now - c->place > GRACE && now - c->second > GRACE))
         return DBGUARD_NORMAL;
-    if (now < c->place)
+    if (now < c->place && now + SECOND <= c->second)
         return s->session != DBGUARD_NONE ? DBGUARD_EARLY : DBGUARD_NORMAL;
     c->place = 0;
     return DBGUARD_ON_TIME;
@@ -366,23 +377,34 @@ static dbguard_lane_t lane_of(dbguard_shared_t *shared,
 
 /* A slot for one who comes, with all that is known of it; NULL when there is
  * none. It is on no list. */
-static dbguard_slot_t *occupy(const dbguard_board_t *board,
-                              const dbguard_visitor_t *visitor, uint64_t key,
-                              int64_t now, dbguard_ticket_t *ticket)
+static dbguard_slot_t *occupy(section_t *in, const dbguard_visitor_t *visitor,
+                              uint64_t key, dbguard_ticket_t *ticket)
 {
+    const dbguard_board_t *board = in->board;
     dbguard_shared_t *shared = board->shared;
-    uint32_t class = visitor->class < DBGUARD_CLASSES ? visitor->class : 0;
+    int64_t now = in->now;
+    uint32_t class = board->fifo || visitor->class >= DBGUARD_CLASSES
+                         ? 0
+                         : visitor->class;
     uint32_t endpoint = dbguard_endpoint_arrive(shared, key, visitor->endpoint,
                                                 class, now);
     uint32_t flow = board->fifo ? DBGUARD_NEW(0)
                                 : dbguard_endpoint_flow(shared, endpoint);
     int64_t work = dbguard_endpoint_estimate(shared, endpoint, now);
+    uint32_t address = dbguard_client_arrive(shared, visitor->address,
+                                             DBGUARD_NONE, now);
+    uint32_t session = address == DBGUARD_NONE
+                           ? DBGUARD_NONE
+                           : dbguard_client_arrive(shared, visitor->session,
+                                                   address, now);
     uint32_t slot = dbguard_board_pop_free(shared);
     dbguard_slot_t *s;
+    int excess;
 
-    dbguard_queue_sort(shared, flow, now);
-    dbguard_reserve_arrive(shared, shared->endpoints[flow].bin, work);
-
+    if (dbguard_queue_sort(shared, flow, now))
+        dispatch(in);
+    excess = dbguard_reserve_arrive(shared, shared->endpoints[flow].bin, work,
+                                    address, session);
     /* Every slot in use: more requests at once than the server has workers
      * (HTTP/2), or a budget of all of them. What it had to settle is lost. */
     if (slot == DBGUARD_NONE && shared->settling > 0)
@@ -403,36 +425,45 @@ static dbguard_slot_t *occupy(const dbguard_board_t *board,
     s->flow = flow;
     s->bin = shared->endpoints[flow].bin;
     s->parked = s->fresh = 0;
-    s->session = DBGUARD_NONE;
-    s->address = dbguard_client_arrive(shared, visitor->address, work,
-                                       DBGUARD_NONE, now);
-    if (s->address != DBGUARD_NONE)
-        s->session = dbguard_client_arrive(shared, visitor->session, work,
-                                           s->address, now);
+    s->excess = (uint32_t)excess;
+    s->address = address;
+    s->session = session;
     s->first = s->session == DBGUARD_NONE
                || under_way(&dbguard_clients(shared)[s->session]) == 0;
     s->lane = board->fifo ? DBGUARD_NORMAL : lane_of(shared, s, now);
     ticket->slot = slot;
     ticket->serial = s->serial;
+    dbguard_board_refer(shared, slot, 1);
     return s;
 }
 
+/* May its clients have a token, and do they not wait for one? */
+static int may_client(section_t *in, const dbguard_limit_t *limit,
+                      uint32_t slot)
+{
+    dbguard_shared_t *shared = in->board->shared;
+    const dbguard_slot_t *s = &shared->slots[slot];
+    int64_t work = dbguard_endpoint_estimate(shared, s->endpoint, in->now);
+
+    if (s->address != DBGUARD_NONE && (s->excess || work > DBGUARD_LONG)
+        && dbguard_clients(shared)[s->address].parked > 0)
+        return 0;
+    return dbguard_reserve_client(shared, limit, slot, work);
+}
+
 /* May it have a token at once? Those who wait and may, are before it. */
-static int may_have(const section_t *in, const dbguard_slot_t *s)
+static int may_have(section_t *in, uint32_t slot)
 {
     const dbguard_board_t *board = in->board;
-    dbguard_shared_t *shared = board->shared;
+    const dbguard_shared_t *shared = board->shared;
+    const dbguard_slot_t *s = &shared->slots[slot];
     dbguard_limit_t limit;
 
     if (shared->prefix.waiting > 0 && (board->fifo || in->nwakes == WAKES))
         return 0;
     dbguard_reserve_look(board, &limit);
     return dbguard_reserve_allows(shared, &limit, s->class, s->bin)
-           && (board->fifo
-               || dbguard_reserve_client(
-                   shared, limit.free, s->address, s->session,
-                   dbguard_endpoint_estimate(shared, s->endpoint, in->now),
-                   in->now));
+           && (board->fifo || may_client(in, &limit, slot));
 }
 
 static int64_t patience_of(const dbguard_board_t *board,
@@ -504,7 +535,7 @@ static void judge(section_t *in, dbguard_slot_t *s,
     int64_t patience;
     dbguard_reason_t why = shut(shared, in->now);
 
-    if (why == DBGUARD_REASON_NONE && may_have(in, s)) {
+    if (why == DBGUARD_REASON_NONE && may_have(in, slot)) {
         decision->outcome = decision->would = DBGUARD_ADMITTED;
         decision->start = grant(in->board, slot, in->now);
         s->used = 1;
@@ -570,7 +601,7 @@ void dbguard_admission_enter(dbguard_board_t *board,
         decision->retry.seconds = 10;
         return;
     }
-    s = occupy(board, visitor, key, now, &decision->ticket);
+    s = occupy(&in, visitor, key, &decision->ticket);
     ticket = decision->ticket;
     if (s == NULL)
         refuse(shared, NULL, DBGUARD_REASON_BOARD, now, decision);
@@ -582,7 +613,7 @@ void dbguard_admission_enter(dbguard_board_t *board,
     else if (decision->outcome == DBGUARD_REFUSED) {
         count_refusal(shared, decision->reason, now);
         if (s != NULL)
-            dbguard_board_push_free(shared, ticket.slot);
+            vacate(shared, ticket.slot, now);
     }
     finish(&in);
 }
@@ -619,12 +650,8 @@ void dbguard_admission_poll(dbguard_board_t *board, dbguard_ticket_t ticket,
         return;
     }
     s = find(shared, ticket);
-    if (s != NULL && s->state == DBGUARD_WAITING) {
-        if (now >= s->deadline)
-            expel(shared, ticket.slot, why_not(shared, ticket.slot), now);
-        else
-            dbguard_queue_look(shared, ticket.slot, now);
-    }
+    if (s != NULL && s->state == DBGUARD_WAITING)
+        look(shared, ticket.slot, now);
 
     if (s == NULL)
         refuse(shared, NULL, DBGUARD_REASON_BOARD, now, decision);
@@ -639,7 +666,7 @@ void dbguard_admission_poll(dbguard_board_t *board, dbguard_ticket_t ticket,
     }
     else {
         refuse(shared, s, s->reason, now, decision);
-        dbguard_board_push_free(shared, ticket.slot);
+        vacate(shared, ticket.slot, now);
     }
     if (s != NULL && decision->outcome != DBGUARD_ADMITTED)
         decision->waited = now - s->since;
@@ -681,7 +708,7 @@ apr_status_t dbguard_admission_leave(dbguard_board_t *board,
             *held = now > s->since ? now - s->since : 0;
         /* A token that was never used says nothing of how long one is. */
         if (*held >= 0 && s->used)
-            learn_hold(shared, s, *held);
+            learn_hold(shared, s, *held, now);
     }
     finish(&in);
     return rv;

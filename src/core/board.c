@@ -244,6 +244,18 @@ static void holds_again(dbguard_shared_t *shared, uint32_t slot)
     dbguard_board_count_held(shared, slot, 1);
 }
 
+void dbguard_board_refer(dbguard_shared_t *shared, uint32_t slot, int one)
+{
+    const dbguard_slot_t *s = &shared->slots[slot];
+    dbguard_client_t *clients = dbguard_clients(shared);
+
+    shared->endpoints[s->endpoint].here += (uint32_t)one;
+    if (s->address != DBGUARD_NONE)
+        clients[s->address].here += (uint32_t)one;
+    if (s->session != DBGUARD_NONE)
+        clients[s->session].here += (uint32_t)one;
+}
+
 void dbguard_board_count_held(dbguard_shared_t *shared, uint32_t slot,
                               int one)
 {
@@ -253,7 +265,7 @@ void dbguard_board_count_held(dbguard_shared_t *shared, uint32_t slot,
 
     e->held += (uint32_t)one;
     e->granted += one * s->granted;
-    shared->bin_held[s->bin] += (uint32_t)one;
+    shared->bin_held[s->bin] += s->excess ? 0 : (uint32_t)one;
     shared->class_held[s->class] += (uint32_t)one;
     if (s->address != DBGUARD_NONE) {
         clients[s->address].held += (uint32_t)one;
@@ -266,6 +278,7 @@ void dbguard_board_count_held(dbguard_shared_t *shared, uint32_t slot,
 void dbguard_board_rebuild(dbguard_shared_t *shared)
 {
     sorter_t waiters, holders;
+    int64_t released = 0;
     uint32_t i;
 
     memset(&waiters, 0xff, sizeof(waiters)); /* DBGUARD_NONE */
@@ -280,7 +293,7 @@ void dbguard_board_rebuild(dbguard_shared_t *shared)
     shared->free_head = DBGUARD_NONE;
     shared->held_head = shared->held_tail = DBGUARD_NONE;
     shared->settle_head = shared->settle_tail = DBGUARD_NONE;
-    shared->prefix.held = shared->prefix.waiting = 0;
+    shared->prefix.held = shared->prefix.waiting = shared->shadows = 0;
     shared->settling = 0;
     for (i = shared->nslots; i-- > 0;) {
         dbguard_slot_t *s = &shared->slots[i];
@@ -290,20 +303,28 @@ void dbguard_board_rebuild(dbguard_shared_t *shared)
             shared->serial = s->serial;
         switch ((dbguard_state_t)s->state) {
         case DBGUARD_WAITING:
+            dbguard_board_refer(shared, i, 1);
             sorter_add(shared, &waiters, i);
             break;
         case DBGUARD_HELD:
+            dbguard_board_refer(shared, i, 1);
             sorter_add(shared, &holders, i);
             break;
         case DBGUARD_EXPELLED:
+            dbguard_board_refer(shared, i, 1);
             break;
         case DBGUARD_SETTLING:
+            /* Their order is lost: all of them as the last one. */
+            if (s->released > released)
+                released = s->released;
             dbguard_board_settle(shared, i);
             break;
         default:
             dbguard_board_push_free(shared, i);
         }
     }
+    for (i = shared->settle_head; i != DBGUARD_NONE; i = shared->slots[i].next)
+        shared->slots[i].released = released;
     add_sorted(shared, &holders, holds_again);
     add_sorted(shared, &waiters, dbguard_queue_add);
     shared->follow = shared->held_head;
@@ -323,6 +344,8 @@ static int sound(const dbguard_shared_t *shared)
            && is(shared, shared->held_head, DBGUARD_HELD)
            && is(shared, shared->held_tail, DBGUARD_HELD)
            && is(shared, shared->follow, DBGUARD_HELD)
+           && is(shared, shared->parked_head, DBGUARD_WAITING)
+           && is(shared, shared->parked_tail, DBGUARD_WAITING)
            && is(shared, shared->settle_head, DBGUARD_SETTLING)
            && is(shared, shared->settle_tail, DBGUARD_SETTLING)
            && (shared->held_head == DBGUARD_NONE) == (shared->prefix.held == 0)

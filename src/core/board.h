@@ -121,6 +121,7 @@ typedef struct dbguard_slot_t {
     uint32_t first;          /* its session had nothing else under way */
     uint32_t fresh;          /* nor had its address, when it began to wait */
     uint32_t lane;           /* dbguard_lane_t */
+    uint32_t excess;         /* its address asks for too much (reserve.h) */
     uint32_t parked;         /* its client has its share */
     uint64_t tag;            /* virtual time of its turn among clients */
     int64_t cost;            /* what its flow was charged for its token */
@@ -228,11 +229,14 @@ typedef struct dbguard_shared_t {
     uint64_t ready_bins[DBGUARD_CLASSES];          /* those with any */
     uint32_t ready_classes;
     uint32_t heaviest; /* heap of all flows that somebody waits for */
+    uint32_t parked_head, parked_tail;
+    uint32_t shadows; /* waiters whose requests run, by DryRun */
     /* What has to be left free: see reserve.h. */
     uint64_t tick;    /* now / DBGUARD_TICK */
     int64_t tick_end;
     int64_t load[DBGUARD_LOAD_TICKS][DBGUARD_BINS]; /* by tick and bin */
-    int64_t load_sum;
+    dbguard_demand_t demand; /* of all, with what is excess */
+    uint32_t addresses[2];   /* that came in this window, and in the last */
     uint32_t need[DBGUARD_BINS]; /* of the work up to each bin */
     uint32_t bin_held[DBGUARD_BINS];
     uint32_t class_held[DBGUARD_CLASSES];
@@ -302,6 +306,8 @@ uint32_t dbguard_board_pop_free(dbguard_shared_t *shared);
 void dbguard_board_push_free(dbguard_shared_t *shared, uint32_t slot);
 void dbguard_board_hold(dbguard_shared_t *shared, uint32_t slot);
 void dbguard_board_unhold(dbguard_shared_t *shared, uint32_t slot);
+/* One more, or (-1) one less slot that names its endpoint and clients. */
+void dbguard_board_refer(dbguard_shared_t *shared, uint32_t slot, int one);
 /* One more, or (-1) one less that holds: in all the sums over holders but
  * prefix.held. */
 void dbguard_board_count_held(dbguard_shared_t *shared, uint32_t slot,

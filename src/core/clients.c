@@ -60,24 +60,12 @@ static uint32_t candidate(dbguard_shared_t *shared, uint32_t keep)
         shared->clients_hand = (at + 1) & (shared->nclients - 1);
         if (clients[at].key == 0)
             return at;
-        if (clients[at].held + clients[at].waiting == 0 && at != keep
+        if (clients[at].here == 0 && at != keep
             && (oldest == DBGUARD_NONE
                 || clients[at].seen < clients[oldest].seen))
             oldest = at;
     }
     return oldest;
-}
-
-int64_t dbguard_client_load(const dbguard_client_t *client, int64_t now)
-{
-    int64_t ago = now - client->seen;
-
-    if (ago >= DBGUARD_LOAD_WINDOW)
-        return 0;
-    /* In thousandths, so that it cannot overflow. */
-    return ago <= 0 ? client->load
-                    : client->load / 1000
-                          * (1000 - ago * 1000 / DBGUARD_LOAD_WINDOW);
 }
 
 static uint32_t make(dbguard_shared_t *shared, uint64_t key, uint32_t keep)
@@ -93,7 +81,6 @@ static uint32_t make(dbguard_shared_t *shared, uint64_t key, uint32_t keep)
     head = c->head;
     memset(c, 0, sizeof(*c));
     c->head = head;
-    c->parked = DBGUARD_NONE;
     atomic_thread_fence(memory_order_release);
     c->key = key;
     chain_in(shared, at);
@@ -101,7 +88,7 @@ static uint32_t make(dbguard_shared_t *shared, uint64_t key, uint32_t keep)
 }
 
 uint32_t dbguard_client_arrive(dbguard_shared_t *shared, uint64_t key,
-                               int64_t load, uint32_t keep, int64_t now)
+                               uint32_t keep, int64_t now)
 {
     dbguard_client_t *clients = dbguard_clients(shared);
     uint32_t at;
@@ -113,7 +100,6 @@ uint32_t dbguard_client_arrive(dbguard_shared_t *shared, uint64_t key,
         at = clients[at].chain;
     if (at == DBGUARD_NONE)
         at = make(shared, key, keep);
-    clients[at].load = dbguard_client_load(&clients[at], now) + load;
     clients[at].seen = now;
     return at;
 }
@@ -125,7 +111,7 @@ void dbguard_clients_create(dbguard_shared_t *shared)
 
     shared->nclients = dbguard_clients_number(shared->nslots);
     for (i = 0; i < shared->nclients; i++)
-        clients[i].head = clients[i].chain = clients[i].parked = DBGUARD_NONE;
+        clients[i].head = clients[i].chain = DBGUARD_NONE;
 }
 
 void dbguard_clients_rebuild(dbguard_shared_t *shared)
@@ -136,8 +122,8 @@ void dbguard_clients_rebuild(dbguard_shared_t *shared)
     for (i = 0; i < shared->nclients; i++) {
         dbguard_client_t *c = &clients[i];
 
-        c->head = c->chain = c->parked = DBGUARD_NONE;
-        c->held = c->waiting = c->firsts = 0;
+        c->head = c->chain = DBGUARD_NONE;
+        c->here = c->held = c->waiting = c->parked = c->firsts = 0;
     }
     for (i = 0; i < shared->nclients; i++)
         if (clients[i].key != 0)

@@ -7,33 +7,32 @@
  *
  * Invariants
  *   - The table is larger than all that the slots can refer to, so that there
- *     is always an entry that nobody waits or holds for; of some of those the
+ *     is always an entry that no slot names; of some of those the
  *     one that has been unseen longest is evicted.
- *   - `load` is what the client has asked for lately: token-seconds of the
- *     arrivals of the last DBGUARD_LOAD_WINDOW, older ones fading.
  *
  * Everything is called under the lock of the board. Times are microseconds. */
 
 #include <stdint.h>
 
-struct dbguard_shared_t;
+#include "reserve.h"
 
-/* Load is summed up over this many microseconds. */
-#define DBGUARD_LOAD_WINDOW INT64_C(5000000)
+struct dbguard_shared_t;
 
 typedef struct dbguard_client_t {
     uint64_t key;   /* 0: unused. Stored last */
     uint32_t head;  /* of the hash bucket that has this entry's number */
     uint32_t chain; /* the next in the same bucket */
     int64_t seen;   /* its last request */
-    int64_t load;   /* microseconds of tokens, as of seen */
-    int64_t place;  /* when it was last told to come; 0: never */
+    dbguard_demand_t demand; /* what it asks for (reserve.h) */
+    int64_t place;  /* when it was last told to come, exactly; 0: never */
+    int64_t second; /* the same for one that counts in whole seconds */
     uint32_t promised; /* and to which endpoint */
 
     /* Derived from the slots. */
+    uint32_t here; /* slots that name it, whatever their state */
     uint32_t held, waiting;
+    uint32_t parked; /* of those that wait */
     uint32_t firsts; /* of those, the ones whose session had nothing else */
-    uint32_t parked; /* list of its waiting slots that may not be next now */
 } dbguard_client_t;
 
 /* Entries of a board with so many slots: a power of two. */
@@ -41,13 +40,10 @@ uint32_t dbguard_clients_number(uint32_t nslots);
 /* The table. */
 dbguard_client_t *dbguard_clients(struct dbguard_shared_t *shared);
 
-/* The client with this key has come and asks for so many microseconds: its
- * entry, made if need be, at the expense of any but `keep`. Key 0 is nobody:
- * DBGUARD_NONE. */
+/* The client with this key has come: its entry, made if need be, at the expense
+ * of any but `keep`. Key 0 is nobody: DBGUARD_NONE. */
 uint32_t dbguard_client_arrive(struct dbguard_shared_t *shared, uint64_t key,
-                               int64_t load, uint32_t keep, int64_t now);
-/* What it has asked for in the last DBGUARD_LOAD_WINDOW. */
-int64_t dbguard_client_load(const dbguard_client_t *client, int64_t now);
+                               uint32_t keep, int64_t now);
 
 /* Make the table; or derive anew what is derived in it. */
 void dbguard_clients_create(struct dbguard_shared_t *shared);

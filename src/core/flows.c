@@ -8,7 +8,7 @@
 #include "board.h"
 
 #define SECOND 1000000
-#define SHORT 20000        /* the end of bin 0 */
+#define SHORT INT64_C(20000) /* the end of bin 0 */
 #define HOLD_UNKNOWN 500000 /* before anything has been seen */
 #define RING DBGUARD_RATE_RING
 #define SAMPLED 8          /* candidates for an eviction */
@@ -21,7 +21,7 @@ uint32_t dbguard_bin_of(int64_t hold)
 
     if (hold <= SHORT)
         return 0;
-    octaves = (uint64_t)hold / SHORT;
+    octaves = (uint64_t)(hold - 1) / SHORT;
     n = 63 - (uint32_t)__builtin_clzll(octaves);
     if (n >= DBGUARD_BINS / 2)
         return DBGUARD_HEAVIEST;
@@ -110,7 +110,7 @@ static uint32_t candidate(dbguard_shared_t *shared, int64_t now)
             = at + 1 < DBGUARD_ENDPOINTS ? at + 1 : DBGUARD_FIXED;
         if (e->key == 0)
             return at;
-        if (e->held + e->waiting == 0
+        if (e->here == 0
             && (e->samples < DBGUARD_SAMPLES || now - e->seen > IN_USE)
             && (worst == DBGUARD_NONE
                 || worth_more(&shared->endpoints[worst], e)))
@@ -219,15 +219,23 @@ static void move_mean(dbguard_endpoint_t *e, int64_t hold)
 }
 
 void dbguard_endpoint_learn(dbguard_shared_t *shared, uint32_t endpoint,
-                            int64_t hold)
+                            int64_t hold, int64_t now)
 {
     dbguard_endpoint_t *e = &shared->endpoints[endpoint];
     uint32_t bin = dbguard_bin_of(hold);
     int i;
 
-    /* What is new is like what was new before it. */
-    if (e->samples == 0 && endpoint >= DBGUARD_FIXED)
-        move_mean(&shared->endpoints[DBGUARD_NEW(e->class)], hold);
+    if (e->samples == 0 && endpoint >= DBGUARD_FIXED) {
+        dbguard_endpoint_t *new = &shared->endpoints[DBGUARD_NEW(e->class)];
+
+        /* Places were promised at the distance of what is new: the line is
+         * too long, perhaps. */
+        if (e->cursor > now && hold < new->hold)
+            e->cursor = now + (int64_t)((double)(e->cursor - now)
+                                        * (double)hold / (double)new->hold);
+        /* What is new is like what was new before it. */
+        move_mean(new, hold);
+    }
     move_mean(e, hold);
     e->released++;
     e->hold_us += (uint64_t)hold;
@@ -274,7 +282,7 @@ void dbguard_flows_rebuild(dbguard_shared_t *shared)
         dbguard_endpoint_t *e = &shared->endpoints[i];
 
         e->head = e->chain = DBGUARD_NONE;
-        e->held = e->waiting = e->fresh = 0;
+        e->here = e->held = e->waiting = e->fresh = 0;
         e->granted = 0;
         e->ready = e->first = e->last = e->waiters = DBGUARD_NONE;
     }

@@ -15,7 +15,7 @@
  * it only makes sums over endpoints cheap.
  *
  * Invariants
- *   - The table is bounded. An entry that somebody waits or holds for is never
+ *   - The table is bounded. An entry that a slot names is never
  *     evicted, nor one that is well known and in use; when there is no place
  *     for a new endpoint it is counted in the entry OTHER of its class, and an
  *     evicted one leaves its totals there.
@@ -63,7 +63,8 @@ typedef struct dbguard_endpoint_t {
                                          one is full, so that it forgets */
     uint32_t rate[DBGUARD_RATE_RING]; /* arrivals by second */
     int64_t second; /* that rate[second % 64] is of */
-    int64_t cursor; /* the place after the last one promised (retry.h) */
+    int64_t cursor, cohorts; /* the places after the last ones promised: by
+                                the millisecond, by the second (retry.h) */
 
     /* As a flow (queue.h). */
     int64_t used;     /* virtual time: token-seconds had, by weight */
@@ -75,7 +76,8 @@ typedef struct dbguard_endpoint_t {
     dbguard_link_t heavy; /* in the heap of all that somebody waits for */
 
     /* Derived from the slots. */
-    uint32_t held, waiting;
+    uint32_t here; /* slots that name it, whatever their state */
+    uint32_t held, waiting; /* waiting: in it as a flow */
     int64_t granted;     /* sum of the times at which held ones were granted */
     uint32_t fresh;      /* waiting for who had nothing else under way */
     uint32_t first, last; /* of those that wait, in order of arrival */
@@ -108,7 +110,7 @@ uint32_t dbguard_endpoint_bin(const struct dbguard_shared_t *shared,
                               uint32_t endpoint, int64_t now);
 /* A hold of it has ended. */
 void dbguard_endpoint_learn(struct dbguard_shared_t *shared, uint32_t endpoint,
-                            int64_t hold);
+                            int64_t hold, int64_t now);
 /* Arrivals in the last DBGUARD_RATE_SECONDS whole seconds: their number and the
  * most in one of them. */
 void dbguard_endpoint_rate(const dbguard_endpoint_t *e, int64_t now,

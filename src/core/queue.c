@@ -114,15 +114,16 @@ static void weigh(dbguard_shared_t *shared, uint32_t flow, uint32_t before)
         dbguard_heap_insert(&by_backlog, shared, &shared->heaviest, flow);
 }
 
-void dbguard_queue_sort(dbguard_shared_t *shared, uint32_t flow, int64_t now)
+int dbguard_queue_sort(dbguard_shared_t *shared, uint32_t flow, int64_t now)
 {
     dbguard_endpoint_t *f = &shared->endpoints[flow];
     uint32_t bin = dbguard_endpoint_bin(shared, flow, now);
 
-    if (bin != f->bin) {
-        f->bin = bin;
-        settle_in(shared, flow);
-    }
+    if (bin == f->bin)
+        return 0;
+    f->bin = bin;
+    settle_in(shared, flow);
+    return f->waiting > 0;
 }
 
 /* --- waiters ---------------------------------------------------------------- */
@@ -153,41 +154,44 @@ static void part(dbguard_shared_t *shared, uint32_t slot)
         leave_bin(shared, s->flow);
 }
 
-/* Parked ones are strung on their links: child is the next one. */
+/* At the end of the list of the parked, which is strung on their links. */
 static void park(dbguard_shared_t *shared, uint32_t slot)
 {
     dbguard_slot_t *s = &shared->slots[slot];
-    dbguard_client_t *c = client_of(shared, s->address);
 
     part(shared, slot);
     s->parked = 1;
-    s->link.prev = DBGUARD_NONE;
-    s->link.child = c->parked;
-    if (c->parked != DBGUARD_NONE)
-        shared->slots[c->parked].link.prev = slot;
-    c->parked = slot;
+    client_of(shared, s->address)->parked++;
+    s->link.prev = shared->parked_tail;
+    s->link.next = DBGUARD_NONE;
+    if (shared->parked_tail == DBGUARD_NONE)
+        shared->parked_head = slot;
+    else
+        shared->slots[shared->parked_tail].link.next = slot;
+    shared->parked_tail = slot;
 }
 
 static void unpark(dbguard_shared_t *shared, uint32_t slot)
 {
     dbguard_slot_t *s = &shared->slots[slot];
 
-    if (s->link.prev != DBGUARD_NONE)
-        shared->slots[s->link.prev].link.child = s->link.child;
+    if (s->link.prev == DBGUARD_NONE)
+        shared->parked_head = s->link.next;
     else
-        client_of(shared, s->address)->parked = s->link.child;
-    if (s->link.child != DBGUARD_NONE)
-        shared->slots[s->link.child].link.prev = s->link.prev;
+        shared->slots[s->link.prev].link.next = s->link.next;
+    if (s->link.next == DBGUARD_NONE)
+        shared->parked_tail = s->link.prev;
+    else
+        shared->slots[s->link.next].link.prev = s->link.prev;
     s->parked = 0;
+    client_of(shared, s->address)->parked--;
 }
 
-void dbguard_queue_unpark(dbguard_shared_t *shared, uint32_t client)
+void dbguard_queue_unpark(dbguard_shared_t *shared)
 {
-    const dbguard_client_t *c = client_of(shared, client);
-    uint32_t slot;
+    uint32_t slot = shared->parked_head;
 
-    if (c != NULL && c->parked != DBGUARD_NONE) {
-        slot = c->parked;
+    if (slot != DBGUARD_NONE) {
         unpark(shared, slot);
         join(shared, slot);
     }
@@ -226,6 +230,7 @@ static void count(dbguard_shared_t *shared, dbguard_slot_t *s, uint32_t one)
     dbguard_client_t *session = client_of(shared, s->session);
 
     shared->prefix.waiting += one;
+    shared->shadows += s->runs ? one : 0;
     shared->endpoints[s->flow].waiting += one;
     shared->endpoints[s->flow].fresh += s->fresh ? one : 0;
     if (address != NULL) {
@@ -285,11 +290,16 @@ void dbguard_queue_charge(dbguard_shared_t *shared, uint32_t slot, int64_t now)
 {
     dbguard_slot_t *s = &shared->slots[slot];
     dbguard_endpoint_t *f = &shared->endpoints[s->flow];
-    int64_t start = f->used > shared->time ? f->used : shared->time;
+    int64_t start = f->used;
 
-    s->cost = dbguard_endpoint_estimate(shared, s->flow, now)
+    /* One that was held back while others had their turns keeps its place. */
+    if (f->waiting == 0 && start < shared->time)
+        start = shared->time;
+    s->cost = (dbguard_endpoint_estimate(shared, s->flow, now)
+               + shared->limits.settle)
               / weight_of(shared, s->class);
-    shared->time = start;
+    if (shared->time < start)
+        shared->time = start;
     f->used = start + s->cost;
     f->round += ROUND / (f->waiting + 1);
     if (f->ready != DBGUARD_NONE)
@@ -302,7 +312,8 @@ void dbguard_queue_correct(dbguard_shared_t *shared, uint32_t slot,
     const dbguard_slot_t *s = &shared->slots[slot];
     dbguard_endpoint_t *f = &shared->endpoints[s->flow];
 
-    f->used += hold / weight_of(shared, s->class) - s->cost;
+    f->used += (hold + shared->limits.settle) / weight_of(shared, s->class)
+               - s->cost;
     if (f->ready != DBGUARD_NONE)
         settle_in(shared, s->flow);
 }
@@ -342,12 +353,11 @@ uint32_t dbguard_queue_next(const dbguard_board_t *board, int64_t now)
     dbguard_reserve_look(board, &limit);
     while ((flow = next_flow(shared, &limit)) != DBGUARD_NONE) {
         uint32_t slot = shared->endpoints[flow].waiters;
-        const dbguard_slot_t *s = &shared->slots[slot];
 
         if (board->fifo
             || dbguard_reserve_client(
-                shared, limit.free, s->address, s->session,
-                dbguard_endpoint_estimate(shared, flow, now), now))
+                shared, &limit, slot,
+                dbguard_endpoint_estimate(shared, flow, now)))
             return slot;
         park(shared, slot);
     }
@@ -397,4 +407,5 @@ void dbguard_queue_rebuild(dbguard_shared_t *shared)
     }
     shared->ready_classes = 0;
     shared->heaviest = DBGUARD_NONE;
+    shared->parked_head = shared->parked_tail = DBGUARD_NONE;
 }

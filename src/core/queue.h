@@ -21,8 +21,8 @@
  * Lanes: who was told when to come back and came then is before all others of
  * its flow, who came back earlier is behind them.
  *
- * A waiter whose client has its share (reserve.h) is parked: it waits, but is
- * in no heap, until its client gives something back or it looks again.
+ * A waiter whose client has its share (reserve.h) is parked when its turn comes:
+ * it waits, but is in no heap, until a token comes back or it looks again.
  *
  * Invariants
  *   - Who waits is in the list of its flow and in the flow's heap, or parked.
@@ -67,15 +67,15 @@ uint32_t dbguard_queue_victim(struct dbguard_shared_t *shared, uint32_t slot);
 /* Waiters that such a slot would have before it. */
 uint32_t dbguard_queue_ahead(struct dbguard_shared_t *shared, uint32_t slot);
 
-/* A client has given something back: one that is parked may be next again. */
-void dbguard_queue_unpark(struct dbguard_shared_t *shared, uint32_t client);
+/* Something has changed: the one that has been parked longest may be next. */
+void dbguard_queue_unpark(struct dbguard_shared_t *shared);
 /* A waiter has another look, whether parked or not; its flow is sorted by what
  * is known by now. */
 void dbguard_queue_look(struct dbguard_shared_t *shared, uint32_t slot,
                         int64_t now);
-/* A flow that may have changed its bin or virtual time is put where it
- * belongs. */
-void dbguard_queue_sort(struct dbguard_shared_t *shared, uint32_t flow,
+/* A flow whose estimate may have changed is put where it belongs. Returns 1 when
+ * those who wait in it may have gained by it. */
+int dbguard_queue_sort(struct dbguard_shared_t *shared, uint32_t flow,
                         int64_t now);
 
 /* Empty; then add whoever waits, in order of arrival. */

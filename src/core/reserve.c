@@ -5,6 +5,8 @@
 
 #include "board.h"
 
+#define EXCESS 10 /* times the mean */
+
 static uint64_t square_root(uint64_t n)
 {
     uint64_t root = 0, bit = UINT64_C(1) << 62;
@@ -86,12 +88,35 @@ int dbguard_reserve_allows(const dbguard_shared_t *shared,
     return limit->free > limit->missing + limit->reserve[bin];
 }
 
+static void roll(const dbguard_shared_t *shared, dbguard_demand_t *demand)
+{
+    uint64_t window = shared->tick / DBGUARD_LOAD_TICKS;
+    int next = window == demand->window + 1;
+
+    if (window == demand->window)
+        return;
+    demand->load[1] = next ? demand->load[0] : 0;
+    demand->asked[1] = next ? demand->asked[0] : 0;
+    demand->load[0] = demand->asked[0] = 0;
+    demand->window = window;
+}
+
+/* Over a window's length that ends now; of a demand that has been rolled. */
+static int64_t faded(const dbguard_shared_t *shared, const int64_t what[2])
+{
+    int64_t passed = (int64_t)(shared->tick % DBGUARD_LOAD_TICKS);
+
+    return what[0]
+           + what[1] / DBGUARD_LOAD_TICKS * (DBGUARD_LOAD_TICKS - passed);
+}
+
 /* What must stay free when `mine` of the load and of the tokens are the
  * client's own. */
 static int leaves_enough(const dbguard_shared_t *shared, uint32_t free,
                          int64_t mine, uint32_t held)
 {
-    uint32_t need = dbguard_reserve_need(shared->load_sum - mine);
+    uint32_t need = dbguard_reserve_need(
+        faded(shared, shared->demand.load) - mine);
     uint32_t half = shared->limits.budget / 2;
     uint32_t others = shared->prefix.held - held;
 
@@ -100,27 +125,33 @@ static int leaves_enough(const dbguard_shared_t *shared, uint32_t free,
     return need <= others || free > need - others;
 }
 
-static int may_have(dbguard_shared_t *shared, uint32_t free, uint32_t client,
-                    int64_t now)
+static int may_have(dbguard_shared_t *shared, uint32_t free, uint32_t client)
 {
-    const dbguard_client_t *c = &dbguard_clients(shared)[client];
+    dbguard_client_t *c = &dbguard_clients(shared)[client];
 
     if (client == DBGUARD_NONE)
         return 1;
     if (shared->client_max > 0)
         return c->held < shared->client_max;
-    return leaves_enough(shared, free, dbguard_client_load(c, now), c->held);
+    roll(shared, &c->demand);
+    return leaves_enough(shared, free, faded(shared, c->demand.load), c->held);
 }
 
-int dbguard_reserve_client(dbguard_shared_t *shared, uint32_t free,
-                           uint32_t address, uint32_t session, int64_t work,
-                           int64_t now)
+int dbguard_reserve_client(dbguard_shared_t *shared,
+                           const dbguard_limit_t *limit, uint32_t slot,
+                           int64_t work)
 {
+    const dbguard_slot_t *s = &shared->slots[slot];
+
     /* More than half is free: nobody is in anybody's way. */
-    if (work <= DBGUARD_LONG || free > shared->limits.budget / 2)
+    if (limit->free > shared->limits.budget / 2)
         return 1;
-    return may_have(shared, free, address, now)
-           && may_have(shared, free, session, now);
+    if (s->excess
+        && limit->free <= limit->missing + limit->reserve[DBGUARD_HEAVIEST])
+        return 0;
+    return work <= DBGUARD_LONG
+           || (may_have(shared, limit->free, s->address)
+               && may_have(shared, limit->free, s->session));
 }
 
 uint32_t dbguard_reserve_within(const dbguard_shared_t *shared, uint32_t class,
@@ -137,12 +168,51 @@ uint32_t dbguard_reserve_within(const dbguard_shared_t *shared, uint32_t class,
     return most > 0 ? most : 1;
 }
 
-void dbguard_reserve_arrive(dbguard_shared_t *shared, uint32_t bin,
-                            int64_t work)
+static void ask_for(dbguard_demand_t *demand, int64_t work)
 {
+    demand->load[0] += work;
+    demand->asked[0]++;
+}
+
+/* Does it ask ten times as often as others do? */
+static int is_excessive(dbguard_shared_t *shared, uint32_t client)
+{
+    int64_t n = shared->addresses[0] > shared->addresses[1]
+                    ? shared->addresses[0]
+                    : shared->addresses[1];
+    const dbguard_demand_t *own = &dbguard_clients(shared)[client].demand;
+
+    return (own->asked[0] + own->asked[1]) * n
+           > EXCESS * (shared->demand.asked[0] + shared->demand.asked[1]);
+}
+
+int dbguard_reserve_arrive(dbguard_shared_t *shared, uint32_t bin,
+                           int64_t work, uint32_t address, uint32_t session)
+{
+    dbguard_client_t *clients = dbguard_clients(shared);
+    uint32_t who = address;
+    int excess = 0;
+
     work += shared->limits.settle;
-    shared->load[shared->tick % DBGUARD_LOAD_TICKS][bin] += work;
-    shared->load_sum += work;
+    ask_for(&shared->demand, work);
+    if (address != DBGUARD_NONE) {
+        roll(shared, &clients[address].demand);
+        shared->addresses[0] += clients[address].demand.asked[0] == 0;
+        ask_for(&clients[address].demand, work);
+    }
+    if (session != DBGUARD_NONE) {
+        roll(shared, &clients[session].demand);
+        ask_for(&clients[session].demand, work);
+        /* More than this one request: it is not made up for each. */
+        if (clients[session].demand.asked[0] + clients[session].demand.asked[1]
+            > 1)
+            who = session;
+    }
+    if (who != DBGUARD_NONE)
+        excess = is_excessive(shared, who);
+    if (!excess)
+        shared->load[shared->tick % DBGUARD_LOAD_TICKS][bin] += work;
+    return excess;
 }
 
 static void add_up(dbguard_shared_t *shared)
@@ -155,7 +225,6 @@ static void add_up(dbguard_shared_t *shared)
             sum += shared->load[t][b];
         shared->need[b] = dbguard_reserve_need(sum);
     }
-    shared->load_sum = sum;
 }
 
 int dbguard_reserve_tick(dbguard_shared_t *shared, int64_t now)
@@ -172,6 +241,13 @@ int dbguard_reserve_tick(dbguard_shared_t *shared, int64_t now)
         memset(shared->load[t % DBGUARD_LOAD_TICKS], 0,
                sizeof(shared->load[0]));
     shared->tick = tick;
+    if (tick / DBGUARD_LOAD_TICKS != shared->demand.window) {
+        int next = tick / DBGUARD_LOAD_TICKS == shared->demand.window + 1;
+
+        shared->addresses[1] = next ? shared->addresses[0] : 0;
+        shared->addresses[0] = 0;
+        roll(shared, &shared->demand);
+    }
     shared->tick_end = (int64_t)(tick + 1) * DBGUARD_TICK;
     add_up(shared);
     return 1;

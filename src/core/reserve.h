@@ -17,7 +17,14 @@
  *     own minimum leaves nothing at all.
  *
  * Loads are those of the last DBGUARD_LOAD_WINDOW, whatever became of the
- * requests, in steps of DBGUARD_TICK. */
+ * requests, in steps of DBGUARD_TICK.
+ *
+ * A client that sends ten times as many requests as clients do on average is
+ * not what anything is kept free for: a tab that loops comes one request after
+ * the other, however many, and would keep a quarter of the budget free for
+ * itself. What it sends is excess: it leaves free what all lighter work needs,
+ * however light it is, and counts neither as need nor as use of that. The client
+ * is the session, once it has been seen before; else the address. */
 
 #include <stdint.h>
 
@@ -26,9 +33,20 @@
 struct dbguard_shared_t;
 struct dbguard_board_t;
 
+/* Loads are summed up over this many microseconds. */
+#define DBGUARD_LOAD_WINDOW INT64_C(5000000)
+
 #define DBGUARD_TICK INT64_C(250000)
 #define DBGUARD_LOAD_TICKS 20 /* DBGUARD_LOAD_WINDOW / DBGUARD_TICK */
 #define DBGUARD_LONG INT64_C(1000000) /* longer than the shortest patience */
+
+/* What somebody asks for, in this window (tick / DBGUARD_LOAD_TICKS) and in the
+ * one before, which counts less and less. */
+typedef struct dbguard_demand_t {
+    uint64_t window;
+    int64_t load[2];  /* microseconds of tokens: now, before */
+    int64_t asked[2]; /* requests */
+} dbguard_demand_t;
 
 /* N + 2 sqrt(N), rounded up, for a load of so many microseconds of tokens in a
  * DBGUARD_LOAD_WINDOW; 0 for none. */
@@ -51,18 +69,20 @@ void dbguard_reserve_look(const struct dbguard_board_t *board,
 int dbguard_reserve_allows(const struct dbguard_shared_t *shared,
                            const dbguard_limit_t *limit, uint32_t class,
                            uint32_t bin);
-/* May these clients have one for work of so many microseconds? */
-int dbguard_reserve_client(struct dbguard_shared_t *shared, uint32_t free,
-                           uint32_t address, uint32_t session, int64_t work,
-                           int64_t now);
+/* May the clients of this slot have one for work of so many microseconds? */
+int dbguard_reserve_client(struct dbguard_shared_t *shared,
+                           const dbguard_limit_t *limit, uint32_t slot,
+                           int64_t work);
 /* Tokens that work of this class and bin can have between it and its like: all
  * but those that heavier work has; >= 1. */
 uint32_t dbguard_reserve_within(const struct dbguard_shared_t *shared,
                                 uint32_t class, uint32_t bin);
 
-/* A request for so much work of this bin has come. */
-void dbguard_reserve_arrive(struct dbguard_shared_t *shared, uint32_t bin,
-                            int64_t work);
+/* A request for so much work of this bin has come from this address, with this
+ * session or DBGUARD_NONE. Returns 1 when it is excess. */
+int dbguard_reserve_arrive(struct dbguard_shared_t *shared, uint32_t bin,
+                           int64_t work, uint32_t address,
+                           uint32_t session);
 /* Has a tick begun since the last call? Moves the window on. */
 int dbguard_reserve_tick(struct dbguard_shared_t *shared, int64_t now);
 

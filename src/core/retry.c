@@ -5,6 +5,12 @@
 
 #define SECOND INT64_C(1000000)
 
+
+
+
+
+
+
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -25,48 +31,68 @@ static int64_t any(dbguard_shared_t *shared, int64_t n)
                      % (uint64_t)n);
 }
 
-static void say(const dbguard_shared_t *shared, int64_t after,
-                dbguard_promise_t *promise)
+static int64_t limited(const dbguard_shared_t *shared, int64_t after)
 {
     after = most(after, shared->limits.retry_min);
-    after = least(after, shared->limits.retry_max);
-    promise->after = after;
-    promise->seconds = (after + SECOND - 1) / SECOND;
+    return least(after, shared->limits.retry_max);
 }
 
-/* Time from one place to the next. */
-static int64_t distance(const dbguard_shared_t *shared, uint32_t endpoint,
-                        int64_t now)
+/* Not after it, if that can be said. */
+static int64_t whole(int64_t after)
+{
+    return after < 2 * SECOND ? 1 : after / SECOND;
+}
+
+/* The distances between two places. */
+typedef struct step_t {
+    int64_t place;  /* of those that come to the millisecond */
+    int64_t second; /* of those that come by the second: such that no more than
+                       find a token or a waiting place come at once */
+} step_t;
+
+static step_t step_of(const dbguard_shared_t *shared, uint32_t endpoint,
+                      int64_t now)
 {
     uint32_t flow = dbguard_endpoint_flow(shared, endpoint);
     const dbguard_endpoint_t *f = &shared->endpoints[flow];
+    uint32_t within = dbguard_reserve_within(shared, f->class, f->bin);
     int64_t hold = dbguard_endpoint_estimate(shared, endpoint, now)
                    + shared->limits.settle;
+    step_t step;
 
-    return hold * 10 / 9 / dbguard_reserve_within(shared, f->class, f->bin);
+    step.place = hold * 10 / 9 / within;
+    step.second = most(step.place,
+                       SECOND / ((int64_t)within + shared->limits.queue));
+    return step;
 }
 
-/* The next place, for one that has none yet or whose is over. */
-static int64_t place(dbguard_shared_t *shared, uint32_t endpoint,
-                     const dbguard_client_t *address, int64_t now)
+/* The next places, for one that has none yet or whose is over. */
+static void take(dbguard_shared_t *shared, uint32_t endpoint,
+                 const dbguard_client_t *address, int64_t now, int64_t *place,
+                 int64_t *second)
 {
     dbguard_endpoint_t *e = &shared->endpoints[endpoint];
-    int64_t step = distance(shared, endpoint, now);
+    step_t step = step_of(shared, endpoint, now);
     int64_t first = now + shared->limits.retry_min;
     int64_t last = now + shared->limits.retry_max;
-    int64_t at;
 
-    if (address != NULL && address->place > now)
-        return least(address->place + step, last);
-    at = least(most(e->cursor, first), last);
-    e->cursor = at + step;
-    return at;
+    if (address != NULL && address->place > now) {
+        *place = least(address->place + step.place, last);
+        *second = least(most(address->second, first) + step.second, last);
+        return;
+    }
+    *place = least(most(e->cursor, first), last);
+    *second = least(most(e->cohorts, first), last);
+    e->cursor = *place + step.place;
+    e->cohorts = *second + step.second;
 }
 
-static void remember(dbguard_client_t *client, int64_t at, uint32_t endpoint)
+static void remember(dbguard_client_t *client, uint32_t endpoint,
+                     int64_t place, int64_t second)
 {
     if (client != NULL) {
-        client->place = at;
+        client->place = place;
+        client->second = second;
         client->promised = endpoint;
     }
 }
@@ -78,19 +104,26 @@ void dbguard_retry_promise(dbguard_shared_t *shared, uint32_t endpoint,
     dbguard_client_t *clients = dbguard_clients(shared);
     dbguard_client_t *a = address == DBGUARD_NONE ? NULL : &clients[address];
     dbguard_client_t *s = session == DBGUARD_NONE ? NULL : &clients[session];
-    int64_t at;
+    int64_t place, second;
 
-    if (s != NULL && s->place > now && s->promised == endpoint)
-        at = s->place;
-    else {
-        at = place(shared, endpoint, a, now);
-        remember(a, at, endpoint);
-        remember(s, at, endpoint);
+    if (s != NULL && s->place > now && s->promised == endpoint) {
+        place = s->place;
+        second = s->second;
     }
-    say(shared, at - now, promise);
+    else
+        take(shared, endpoint, a, now, &place, &second);
+    promise->after = limited(shared, place - now);
+    promise->seconds = whole(limited(shared, second - now));
+    /* What was said counts. */
+    place = now + promise->after;
+    second = now + promise->seconds * SECOND;
+    remember(a, endpoint, place, second);
+    remember(s, endpoint, place, second);
 }
 
 void dbguard_retry_spread(dbguard_shared_t *shared, dbguard_promise_t *promise)
 {
-    say(shared, shared->limits.retry_min + any(shared, 10 * SECOND), promise);
+    promise->after = limited(shared, shared->limits.retry_min
+                                         + any(shared, 10 * SECOND));
+    promise->seconds = whole(promise->after);
 }
