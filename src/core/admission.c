@@ -391,8 +391,8 @@ static dbguard_slot_t *occupy(section_t *in, const dbguard_visitor_t *visitor,
     uint32_t flow = board->fifo ? DBGUARD_NEW(0)
                                 : dbguard_endpoint_flow(shared, endpoint);
     int64_t work = dbguard_endpoint_estimate(shared, endpoint, now);
-    uint32_t address = dbguard_client_arrive(shared, visitor->address,
-                                             DBGUARD_NONE, now);
+    uint32_t address = dbguard_client_arrive(
+        shared, board->fifo ? 0 : visitor->address, DBGUARD_NONE, now);
     uint32_t session = address == DBGUARD_NONE
                            ? DBGUARD_NONE
                            : dbguard_client_arrive(shared, visitor->session,
@@ -443,12 +443,13 @@ static int may_client(section_t *in, const dbguard_limit_t *limit,
 {
     dbguard_shared_t *shared = in->board->shared;
     const dbguard_slot_t *s = &shared->slots[slot];
-    int64_t work = dbguard_endpoint_estimate(shared, s->endpoint, in->now);
 
-    if (s->address != DBGUARD_NONE && (s->excess || work > DBGUARD_LONG)
-        && dbguard_clients(shared)[s->address].parked > 0)
+    if (s->address != DBGUARD_NONE
+        && dbguard_clients(shared)[s->address].parked > 0
+        && (s->excess
+            || dbguard_reserve_is_long(shared, s->endpoint, in->now)))
         return 0;
-    return dbguard_reserve_client(shared, limit, slot, work);
+    return dbguard_reserve_client(shared, limit, slot, in->now);
 }
 
 /* May it have a token at once? Those who wait and may, are before it. */
@@ -492,8 +493,7 @@ static int is_hopeless(dbguard_shared_t *shared, uint32_t slot,
     uint32_t ahead = dbguard_queue_ahead(shared, slot);
 
     return s->lane != DBGUARD_ON_TIME
-           && ahead * work
-                      / dbguard_reserve_within(shared, s->class, s->bin)
+           && ahead * work / dbguard_reserve_within(shared, s->flow)
                   > patience;
 }
 

@@ -13,7 +13,7 @@ uint32_t dbguard_clients_number(uint32_t nslots)
     uint32_t n = LEAST;
 
     /* Two a slot can be in use. */
-    while (n < 4 * nslots)
+    while (n < 4 * (uint64_t)nslots && nslots <= DBGUARD_SLOTS_MAX)
         n *= 2;
     return n;
 }

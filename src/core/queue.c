@@ -201,9 +201,17 @@ void dbguard_queue_look(dbguard_shared_t *shared, uint32_t slot, int64_t now)
 {
     dbguard_slot_t *s = &shared->slots[slot];
 
+    uint32_t flow = dbguard_endpoint_flow(shared, s->endpoint);
+
     if (s->parked) {
         unpark(shared, slot);
         join(shared, slot);
+    }
+    /* It was new when it came, and is known by now. */
+    if (s->flow != flow && s->flow == DBGUARD_NEW(s->class)) {
+        dbguard_queue_remove(shared, slot);
+        s->flow = flow;
+        dbguard_queue_add(shared, slot);
     }
     dbguard_queue_sort(shared, s->flow, now);
 }
@@ -354,10 +362,7 @@ uint32_t dbguard_queue_next(const dbguard_board_t *board, int64_t now)
     while ((flow = next_flow(shared, &limit)) != DBGUARD_NONE) {
         uint32_t slot = shared->endpoints[flow].waiters;
 
-        if (board->fifo
-            || dbguard_reserve_client(
-                shared, &limit, slot,
-                dbguard_endpoint_estimate(shared, flow, now)))
+        if (board->fifo || dbguard_reserve_client(shared, &limit, slot, now))
             return slot;
         park(shared, slot);
     }

@@ -63,11 +63,14 @@ void dbguard_reserve_look(const dbguard_board_t *board, dbguard_limit_t *limit)
     memset(limit->reserve, 0, sizeof(limit->reserve));
     if (board->fifo || limit->free == 0 || limit->free > quarter + limit->missing)
         return;
+    used = shared->bin_held[0] + shared->bin_held[1];
     for (b = 3; b < DBGUARD_BINS; b++) {
         uint32_t need
             = shared->need[b - 3] < quarter ? shared->need[b - 3] : quarter;
 
-        used += shared->bin_held[b - 3];
+        /* All that is lighter: some of it may have grown old, or its estimate
+         * may have moved since it was counted as need. */
+        used += shared->bin_held[b - 1];
         if (need > used && need - used > most)
             most = need - used;
         limit->reserve[b] = most;
@@ -137,9 +140,16 @@ static int may_have(dbguard_shared_t *shared, uint32_t free, uint32_t client)
     return leaves_enough(shared, free, faded(shared, c->demand.load), c->held);
 }
 
+int dbguard_reserve_is_long(const dbguard_shared_t *shared, uint32_t endpoint,
+                            int64_t now)
+{
+    return dbguard_endpoint_flow(shared, endpoint) < DBGUARD_CLASSES
+           || dbguard_endpoint_estimate(shared, endpoint, now) > DBGUARD_LONG;
+}
+
 int dbguard_reserve_client(dbguard_shared_t *shared,
                            const dbguard_limit_t *limit, uint32_t slot,
-                           int64_t work)
+                           int64_t now)
 {
     const dbguard_slot_t *s = &shared->slots[slot];
 
@@ -149,23 +159,40 @@ int dbguard_reserve_client(dbguard_shared_t *shared,
     if (s->excess
         && limit->free <= limit->missing + limit->reserve[DBGUARD_HEAVIEST])
         return 0;
-    return work <= DBGUARD_LONG
+    return !dbguard_reserve_is_long(shared, s->endpoint, now)
            || (may_have(shared, limit->free, s->address)
                && may_have(shared, limit->free, s->session));
 }
 
-uint32_t dbguard_reserve_within(const dbguard_shared_t *shared, uint32_t class,
-                                uint32_t bin)
+/* The budget without what others have, of bins from `first` on. */
+static uint32_t without(const dbguard_shared_t *shared,
+                        const dbguard_endpoint_t *e, uint32_t first,
+                        uint32_t own)
 {
     uint32_t most = shared->limits.budget;
-    uint32_t heavier = 0, b;
+    uint32_t others = 0, b;
 
-    for (b = bin + 3; b < DBGUARD_BINS; b++)
-        heavier += shared->bin_held[b];
-    most = most > heavier ? most - heavier : 1;
-    if (shared->class_max[class] < most)
-        most = shared->class_max[class];
+    for (b = first; b < DBGUARD_BINS; b++)
+        others += shared->bin_held[b];
+    others = others > own ? others - own : 0;
+    most = most > others ? most - others : 1;
+    if (shared->class_max[e->class] < most)
+        most = shared->class_max[e->class];
     return most > 0 ? most : 1;
+}
+
+uint32_t dbguard_reserve_within(const dbguard_shared_t *shared, uint32_t flow)
+{
+    const dbguard_endpoint_t *f = &shared->endpoints[flow];
+
+    return without(shared, f, f->bin + 3, 0);
+}
+
+uint32_t dbguard_reserve_own(const dbguard_shared_t *shared, uint32_t endpoint)
+{
+    const dbguard_endpoint_t *e = &shared->endpoints[endpoint];
+
+    return without(shared, e, e->bin > 2 ? e->bin - 2 : 0, e->held);
 }
 
 static void ask_for(dbguard_demand_t *demand, int64_t work)

@@ -69,14 +69,22 @@ void dbguard_reserve_look(const struct dbguard_board_t *board,
 int dbguard_reserve_allows(const struct dbguard_shared_t *shared,
                            const dbguard_limit_t *limit, uint32_t class,
                            uint32_t bin);
-/* May the clients of this slot have one for work of so many microseconds? */
+/* Does its work hold longer than others would like to wait? So it is taken to
+ * when it is not known. */
+int dbguard_reserve_is_long(const struct dbguard_shared_t *shared,
+                            uint32_t endpoint, int64_t now);
+/* May the clients of this slot have one? */
 int dbguard_reserve_client(struct dbguard_shared_t *shared,
                            const dbguard_limit_t *limit, uint32_t slot,
-                           int64_t work);
-/* Tokens that work of this class and bin can have between it and its like: all
- * but those that heavier work has; >= 1. */
+                           int64_t now);
+/* Tokens that a flow and its like can have between them: all but those that
+ * heavier work has; >= 1. */
 uint32_t dbguard_reserve_within(const struct dbguard_shared_t *shared,
-                                uint32_t class, uint32_t bin);
+                                uint32_t flow);
+/* Tokens that an endpoint can have for itself: all but those that other work
+ * has, unless it is lighter; >= 1. */
+uint32_t dbguard_reserve_own(const struct dbguard_shared_t *shared,
+                             uint32_t endpoint);
 
 /* A request for so much work of this bin has come from this address, with this
  * session or DBGUARD_NONE. Returns 1 when it is excess. */

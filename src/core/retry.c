@@ -50,19 +50,24 @@ typedef struct step_t {
                        find a token or a waiting place come at once */
 } step_t;
 
+/* Of an endpoint; or of one address with it, which may not have all of that.
+ * Who is told too early comes once more, who is told too late leaves tokens
+ * idle: what is not known yet counts as short. */
 static step_t step_of(const dbguard_shared_t *shared, uint32_t endpoint,
-                      int64_t now)
+                      const dbguard_client_t *address, int64_t now)
 {
-    uint32_t flow = dbguard_endpoint_flow(shared, endpoint);
-    const dbguard_endpoint_t *f = &shared->endpoints[flow];
-    uint32_t within = dbguard_reserve_within(shared, f->class, f->bin);
-    int64_t hold = dbguard_endpoint_estimate(shared, endpoint, now)
-                   + shared->limits.settle;
+    int64_t hold = dbguard_endpoint_estimate(shared, endpoint, now);
+    int64_t tokens = dbguard_reserve_own(shared, endpoint);
     step_t step;
 
-    step.place = hold * 10 / 9 / within;
-    step.second = most(step.place,
-                       SECOND / ((int64_t)within + shared->limits.queue));
+    if (dbguard_endpoint_flow(shared, endpoint) < DBGUARD_CLASSES)
+        hold = least(hold, dbguard_bin_end(0));
+    else if (address != NULL && hold > DBGUARD_LONG)
+        tokens = least(tokens, most(1, (int64_t)shared->limits.budget
+                                           - shared->prefix.held
+                                           + address->held));
+    step.place = (hold + shared->limits.settle) * 10 / 9 / tokens;
+    step.second = most(step.place, SECOND / (tokens + shared->limits.queue));
     return step;
 }
 
@@ -72,19 +77,24 @@ static void take(dbguard_shared_t *shared, uint32_t endpoint,
                  int64_t *second)
 {
     dbguard_endpoint_t *e = &shared->endpoints[endpoint];
-    step_t step = step_of(shared, endpoint, now);
+    step_t step;
     int64_t first = now + shared->limits.retry_min;
     int64_t last = now + shared->limits.retry_max;
+    int promised = address != NULL && address->place > now;
 
-    if (address != NULL && address->place > now) {
+    if (promised && address->promised == endpoint) {
+        step = step_of(shared, endpoint, address, now);
         *place = least(address->place + step.place, last);
         *second = least(most(address->second, first) + step.second, last);
         return;
     }
     *place = least(most(e->cursor, first), last);
     *second = least(most(e->cohorts, first), last);
-    e->cursor = *place + step.place;
-    e->cohorts = *second + step.second;
+    if (!promised) {
+        step = step_of(shared, endpoint, NULL, now);
+        e->cursor = *place + step.place;
+        e->cohorts = *second + step.second;
+    }
 }
 
 static void remember(dbguard_client_t *client, uint32_t endpoint,

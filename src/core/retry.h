@@ -4,7 +4,7 @@
 /* When a refused client shall come back: a place in a line, one line for each
  * endpoint. By Little's law tokens come free for work that holds T at the rate
  *
- *     0.9 (budget - tokens of heavier work) / T        (per second)
+ *     0.9 (budget - tokens of other work, unless it is lighter) / T    (1/s)
  *
  * and that is the distance between places. (A measured rate would be wrong:
  * before a rush it only shows the demand.)
@@ -13,8 +13,8 @@
  *     neither pushes others back nor gains anything.
  *   - Of an address without a session it cannot be known whether it is the same
  *     client again. What is promised to an address that has a promise already
- *     is placed behind that one, at the same distances, and others are not
- *     pushed back by it.
+ *     is placed behind that one, at distances of what the address may have,
+ *     and others are not pushed back by it.
  *   - No place is nearer than limits.retry_min or further than
  *     limits.retry_max.
  *
