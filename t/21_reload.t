@@ -261,6 +261,61 @@ is((stat "$dir/run/board")[1], $inode, 'one scoreboard from first to last');
 $apache->stop;
 ok(!-e "$dir/run/board", '... which is gone in the end');
 
+subtest 'the module is taken out' => sub {
+    $apache->set(config => $good, docroot_config => 'DBGuard On');
+    $apache->start;
+    my $file = "$dir/run/board";
+    my $ctl = sub {
+        DBGuard::Process::run(DBGuard::Stack::dbguardctl(), '-f', $file,
+            'status');
+    };
+    my ($code, $text) = $ctl->();
+    is($code, 0, 'with it: exit code 0');
+    my $gate = "$dir/run/gate." . $gates++;
+    my $holder = $apache->get_async("/hold.php?gate=$gate");
+    wait_until(sub { ($ctl->())[1] =~ /^holds /m }, 10, 'a holder');
+
+    $apache->set(guard => 0, config => '', docroot_config => '');
+    $apache->restart('graceful');
+    ($code, $text) = $ctl->();
+    is($code, 3, 'without it: exit code 3');
+    like($text, qr/WITHOUT mod_dbguard.*NOTHING IS GUARDED/, '... and why');
+    like($text, qr/^holds /m, 'who still holds is shown');
+    unlike($text, qr/^  DBGuardBudget /m, '... no setting is in force');
+    spew($gate, '');
+    is($holder->response->{status}, 200, 'the holder ends');
+    wait_until(sub { ($ctl->())[1] !~ /^holds /m }, 10, 'its token');
+
+    $apache->set(guard => 1, config => $good, docroot_config => 'DBGuard On');
+    $apache->restart('graceful');
+    ($code, $text) = $ctl->();
+    is($code, 0, 'with it again: exit code 0');
+    like($text, qr/^  DBGuardBudget +1\b/m, '... its settings are in force');
+    check_behaviour();
+    is(($apache->stop // 0) & 127, 0, 'an orderly end');
+};
+
+# Whoever looks in the middle of a reload sees no guard that is off.
+subtest 'looks in many reloads' => sub {
+    $apache->set(config => $good, docroot_config => 'DBGuard On');
+    $apache->start;
+    my (%codes, %engines);
+    for (1 .. 5) {
+        my $before = $apache->generations;
+        $apache->signal('USR1');
+        wait_until(sub {
+            my ($code, $text) = DBGuard::Process::run(
+                DBGuard::Stack::dbguardctl(), '-f', "$dir/run/board", 'status');
+            $codes{$code}++;
+            $engines{off}++ if $text =~ /NOTHING IS GUARDED/;
+            $apache->generations > $before;
+        }, 20, 'a reload');
+    }
+    is_deeply([keys %codes], [0], 'exit code 0');
+    is($engines{off}, undef, '... and never off');
+    $apache->stop;
+};
+
 subtest 'a bad value in the first start after Off' => sub {
     $apache->set(config => 'DBGuardBudget 5');
     $apache->start;

@@ -5,8 +5,8 @@
  * while every worker is stuck.
  *
  * Exit: 0 all is well, 1 the scoreboard cannot be read, 2 wrong usage, 3 its
- * server is not running (any more), 4 doctor: the database did not
- * answer; lint: it found something. */
+ * server is not running (any more), or without the module, 4 doctor: the
+ * database did not answer; lint: it found something. */
 
 #include <errno.h>
 #include <signal.h>
@@ -29,6 +29,10 @@
 
 enum { EXIT_UNREADABLE = 1, EXIT_USAGE = 2, EXIT_GONE = 3, EXIT_UNASKED = 4,
        EXIT_FOUND = 4 };
+
+/* A reload takes less than a second, as a rule. */
+#define RELOAD_LOOKS 20
+#define RELOAD_PAUSE 100000 /* microseconds */
 
 static int usage(FILE *out, int code)
 {
@@ -150,23 +154,45 @@ static size_t find(const char *name)
     return i;
 }
 
+/* Is there nobody whom these figures are of? Says so. */
+static int is_history(const dbguard_snapshot_t *s)
+{
+    if (kill((pid_t)s->parent, 0) != 0 && errno == ESRCH)
+        printf("httpd %u, which this scoreboard belonged to, is not running; "
+               "these are its last figures\n\n", s->parent);
+    else if (s->nsettings == 0)
+        printf("httpd %u runs WITHOUT mod_dbguard since a reload: NOTHING IS "
+               "GUARDED; these are\nits last figures\n\n", s->parent);
+    else
+        return 0;
+    return 1;
+}
+
+/* In the middle of a reload there is no configuration in force for a moment. */
+static void take(dbguard_snapshot_t *snapshot, const dbguard_shared_t *shared)
+{
+    int looks = RELOAD_LOOKS;
+
+    dbguard_snapshot_take(snapshot, shared, dbguard_clock_now());
+    while (snapshot->nsettings == 0 && looks-- > 0) {
+        usleep(RELOAD_PAUSE);
+        dbguard_snapshot_take(snapshot, shared, dbguard_clock_now());
+    }
+}
+
 static int run(apr_pool_t *p, const char *file, size_t command)
 {
     const dbguard_shared_t *shared = NULL;
     dbguard_snapshot_t *snapshot;
-    int code = map(p, file, &shared), gone = 0;
+    int code = map(p, file, &shared), gone;
 
     if (code != 0)
         return code;
     snapshot = malloc(dbguard_snapshot_size(shared));
     if (snapshot == NULL)
         return fail(file, "is too large for the memory there is", ENOMEM);
-    dbguard_snapshot_take(snapshot, shared, dbguard_clock_now());
-    if (kill((pid_t)snapshot->parent, 0) != 0 && errno == ESRCH) {
-        printf("httpd %u, which this scoreboard belonged to, is not running; "
-               "these are its last figures\n\n", snapshot->parent);
-        gone = 1;
-    }
+    take(snapshot, shared);
+    gone = is_history(snapshot);
     code = commands[command].run(p, snapshot);
     free(snapshot);
     if (fflush(stdout) != 0)

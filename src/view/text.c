@@ -203,7 +203,8 @@ void dbguard_view_text(const dbguard_view_t *view,
     dbguard_view_print(view, "mod_dbguard of httpd %u, up %" PRId64
                        " s, generation %u\n%s\n", s->parent,
                        s->uptime / SECOND, s->generation,
-                       !s->engine ? "DBGuardEngine Off: NOTHING IS GUARDED\n"
+                       !s->nsettings ? ""
+                       : !s->engine ? "DBGuardEngine Off: NOTHING IS GUARDED\n"
                        : s->limits.dryrun
                            ? "DBGuardEngine DryRun: NOBODY IS REFUSED\n"
                            : "");
