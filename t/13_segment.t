@@ -523,6 +523,10 @@ SKIP: {
         # of must not be given a token by the old one.
         upgrade($apache, 3);
         is_deeply([statuses($waits)], [503], 'who waited is told to come back');
+        my $log = $apache->wait_log(qr/DBGUARD0022: .*/);
+        like($log, qr/has replaced it in a reload/, '... and the log knows why');
+        unlike($apache->error_log, qr/DBGUARD0021/,
+            '... which is not the budget');
         my @new = map { gated($apache) } 1, 2;
         is_figures($apache, 0, 2, 'new ones wait for the old ones');
         syswrite $slow, "\r\n";

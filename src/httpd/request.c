@@ -182,18 +182,37 @@ static void set_environment(request_rec *r, const dbguard_record_t *record)
 }
 
 /* At most one line every WARN_EVERY from all processes together. */
-static void warn_of_refusals(request_rec *r, const dbguard_board_t *board)
+static int may_warn(dbguard_shared_t *shared)
 {
-    dbguard_shared_t *shared = board->shared;
     int64_t now = dbguard_clock_now();
     int64_t warned = shared->warned;
-    uint64_t total;
 
-    if (warned != 0 && now - warned < WARN_EVERY)
-        return;
-    if (!atomic_compare_exchange_strong(&shared->warned, &warned, now))
-        return;
-    total = shared->counters.refused;
+    return (warned == 0 || now - warned >= WARN_EVERY)
+           && atomic_compare_exchange_strong(&shared->warned, &warned, now);
+}
+
+static void warn_of_board(request_rec *r, const dbguard_shared_t *shared)
+{
+    uint32_t used = shared->prefix.held + shared->prefix.waiting
+                    + shared->settling;
+    const char *why = shared->prefix.closed
+                          ? "another one has replaced it in a reload; requests "
+                            "of processes from before are refused"
+                      : used >= shared->nslots
+                          ? "it has no slot left"
+                          : "it cannot be locked";
+
+    ap_log_rerror(APLOG_MARK, APLOG_WARNING, 0, r,
+                  "DBGUARD0022: refused because of the scoreboard, whatever "
+                  "tokens are free: %s (%u of %u slots in use)", why, used,
+                  shared->nslots);
+}
+
+static void warn_of_budget(request_rec *r, const dbguard_board_t *board)
+{
+    dbguard_shared_t *shared = board->shared;
+    uint64_t total = shared->counters.refused;
+
     ap_log_rerror(APLOG_MARK, APLOG_WARNING, 0, r,
                   "DBGUARD0021: the budget of %u is used up: %u requests hold "
                   "a token, %u wait, %" APR_UINT64_T_FMT " have been refused "
@@ -213,10 +232,15 @@ static void log_refusal(request_rec *r, const dbguard_record_t *record,
     ap_log_rerror(APLOG_MARK, APLOG_INFO, 0, r,
                   "DBGUARD0020: %s after %" APR_INT64_T_FMT " us: %s",
                   record->verdict, record->waited, record->endpoint);
-    /* An outage is the monitor's to tell; who hung up is not refused. */
-    if (board != NULL && reason != DBGUARD_REASON_ABORTED
-        && reason != DBGUARD_REASON_DATABASE)
-        warn_of_refusals(r, board);
+    /* An outage is the monitor's to tell; who hung up is not refused; that
+     * there is no board has been said. */
+    if (board == NULL || reason == DBGUARD_REASON_ABORTED
+        || reason == DBGUARD_REASON_DATABASE || !may_warn(board->shared))
+        return;
+    if (reason == DBGUARD_REASON_BOARD)
+        warn_of_board(r, board->shared);
+    else
+        warn_of_budget(r, board);
 }
 
 /* --- waiting ------------------------------------------------------------ */
