@@ -303,6 +303,52 @@ topic 'where none can be made' => sub {
     is($apache->try_start, undef, 'where it can be made it starts');
 };
 
+topic 'deleted while the server runs' => sub {
+    my $apache = php_server(2, 2);
+    my $place = $apache->runtime_dir . '/place';
+    mkdir $place;
+    my $file = "$place/board";
+    $apache->set(config => "$apache->{config}DBGuardScoreboard place/board\n");
+    $apache->start;
+    my $holder = gated($apache);
+    is_figures($apache, 1, 0, 'one holds');
+
+    # Where no new one can be made, the old one goes on.
+    unlink $file;
+    rmdir $place;
+    $apache->restart('graceful');
+    $apache->wait_log(qr/:error\].*DBGUARD0018: .*\Q$file\E/);
+    is_figures($apache, 1, 0, 'a reload, nothing made: it still holds');
+    my $second = gated($apache);
+    is_figures($apache, 2, 0, 'a second one');
+    my $waiter = gated($apache);
+    is_figures($apache, 2, 1, 'a third one waits');
+    open_gate($apache, $second, $waiter);
+    is_deeply([statuses($second, $waiter)], [200, 200], '... and is served');
+
+    mkdir $place;
+    my @old = $apache->workers;
+    $apache->restart('graceful');
+    like($apache->error_log, qr/:warn\].*DBGUARD0018: .*\Q$file\E.*\(1\)/,
+        'a reload, and a new one is made');
+    is(prefix($file)->{pid}, $apache->parent, '... by this server');
+    wait_until(sub { grep({ kill 0 => $_ } @old) == 1 }, 10,
+        'the idle ones of the old workers to end');
+    my @new = line_up($apache, 0, 0, 1, 2);
+    pass('the old holder counts');
+    is((DBGuard::Process::run(DBGuard::Stack::dbguardctl(), '-f', $file,
+        'status'))[0], 0, 'dbguardctl finds it');
+    open_gate($apache, $holder);
+    is_deeply([statuses($holder)], [200], 'the old holder is served');
+    is_figures($apache, 2, 0, '... and its token is free');
+    open_gate($apache, @new);
+    is_deeply([statuses(@new)], [200, 200], 'so are the new ones');
+    is_figures($apache, 0, 0, 'the end');
+    unlike($apache->error_log, qr/DBGUARD0007/, 'no word of an upgrade');
+    $apache->stop;
+    ok(!-e $file, 'removed by the stop');
+};
+
 topic 'another name in a reload' => sub {
     my $apache = php_server(1, 1);
     $apache->start;
