@@ -41,13 +41,13 @@ $good .= $answer;
 my $bad = <<'END';
 DBGuardEngine Onn
 DBGuardBudget 1k
-DBGuardQueue length=many patience=9s
+DBGuardQueue length=many patience=eternal
 DBGuardRetryAfter min=9s max=5s
 DBGuardScoreboard ${UNDEFINED}
 DBGuardReserve 200%
 DBGuardOutage maybe
 DBGuardLint loud
-DBGuardSnapshot every=0s
+DBGuardSnapshot every=0s file=${UNDEFINED}
 DBGuardDatabase mysql://app@localhost
 DBGuardPasswordFile ${UNDEFINED}
 END
@@ -186,6 +186,36 @@ subtest 'twice in a row, and one at a time' => sub {
         my ($name) = split ' ', $mixed[$i];
         is_deeply([grep { $valid->{$_} eq 'no' } sort keys %$valid],
             [grep { /^$name\b/ } sort keys %value], '... only it is not valid');
+    }
+};
+
+# Of several words the good ones count, unless it cannot be told which is bad.
+subtest 'some words of a line are bad' => sub {
+    my @queue = ('DBGuardQueue length', 'DBGuardQueue patience');
+    my @retry = ('DBGuardRetryAfter min', 'DBGuardRetryAfter max');
+    for (['DBGuardQueue length=many patience=9s', [$queue[0]],
+            { $queue[1] => '9s' }],
+        ['DBGuardQueue patience=eternal length=3', [$queue[1]],
+            { $queue[0] => 3 }],
+        ['DBGuardQueue length=3 patient=9s', \@queue, {}],
+        ['DBGuardQueue length=3 "patience=9s', \@queue, {}],
+        ['DBGuardSnapshot every=0s file=log/shots',
+            ['DBGuardSnapshot every'], { 'DBGuardSnapshot file' =>
+                'log/shots' }],
+        ['DBGuardSnapshot file=x "every=5s', ['DBGuardSnapshot every',
+            'DBGuardSnapshot file'], {}],
+        ['DBGuardRetryAfter min=1.5s max=9s', [$retry[0]],
+            { $retry[1] => '9s' }],
+        # Both go back: this max is below the min that stays.
+        ['DBGuardRetryAfter min=1.5s max=3s', \@retry, {}]) {
+        my ($line, $bad, $new) = @$_;
+        my ($name) = split ' ', $line;
+        reload('graceful', config => $good);
+        my $log = reload('graceful', config => $good =~ s/^$name .*/$line/mr);
+        my ($value, $valid) = effective($log);
+        is_deeply($value, { %value, %refusal, %$new }, $line);
+        is_deeply([sort grep { $valid->{$_} eq 'no' } keys %$valid],
+            [sort @$bad], '... only what is bad is not valid');
     }
 };
 
