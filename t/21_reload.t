@@ -175,6 +175,48 @@ for my $how (qw(graceful hard)) {
     };
 }
 
+# Each virtual host goes back to its own, wherever it stands now.
+subtest 'DBGuardRefusal of virtual hosts' => sub {
+    my $port = $apache->port;
+    spew("$dir/conf/$_.html", "page of $_") for qw(one two);
+    my $hosts = sub {
+        return join '', map { <<"END" } @_;
+<VirtualHost *:$port>
+DBGuardRefusal $_->[1]
+ServerName $_->[0]
+</VirtualHost>
+END
+    };
+    my $pages = sub {
+        my $gate = "$dir/run/gate." . $gates++;
+        my $holder = $apache->get_async("/hold.php?gate=$gate");
+        wait_until(sub { $apache->status_auto->{DBGuardHeld} == 1 }, 10,
+            'a holder');
+        my @bodies = map { $apache->get('/p.php', Host => $_)->{body} }
+            qw(first one two);
+        spew($gate, '');
+        $holder->response;
+        return @bodies;
+    };
+    my @good = (['first', 'status=429'], ['one', 'html=conf/one.html'],
+        ['two', 'html=conf/two.html']);
+    my @bad = (['first', 'status=429'], ['one', 'html=conf/nowhere.html'],
+        ['two', 'html=conf/nowhere.html']);
+    reload('graceful', config => $good . $hosts->(@good));
+    is_deeply([$pages->()], ['own page', 'page of one', 'page of two'],
+        'as configured');
+    reload('graceful', config => "# a line more\n$good" . $hosts->(@bad));
+    is_deeply([$pages->()], ['own page', 'page of one', 'page of two'],
+        'all moved by a line');
+    reload('graceful', config => $good . $hosts->(@bad[0, 2, 1]));
+    is_deeply([$pages->()], ['own page', 'page of one', 'page of two'],
+        'in another order');
+    unlink map { "$dir/conf/$_.html" } qw(one two);
+    reload('graceful', config => $good . $hosts->(@good));
+    is_deeply([$pages->()], ['own page', 'page of one', 'page of two'],
+        'their files are gone');
+};
+
 subtest 'twice in a row, and one at a time' => sub {
     my @lines = split /\n/, $good;
     for my $i (1, 2) {

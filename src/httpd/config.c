@@ -11,6 +11,7 @@
  *     too. */
 
 #include "apr_strings.h"
+#include "util_cfgtree.h"
 
 #include "glue.h"
 #include "derive.h"
@@ -499,15 +500,43 @@ static unsigned refusal_part(const char *word)
     return DBGUARD_BAD_STATUS | DBGUARD_BAD_HTML | DBGUARD_BAD_JSON;
 }
 
-/* The last good values of a DBGuardRefusal are kept under the place where its
- * server is defined. */
+/* The <VirtualHost> of a server in the tree of the configuration, or NULL. */
+static const ap_directive_t *find_host(const ap_directive_t *d,
+                                       const server_rec *s)
+{
+    const ap_directive_t *found = NULL;
+
+    for (; d != NULL && found == NULL; d = d->next) {
+        if ((unsigned)d->line_num == s->defn_line_number
+            && strcasecmp(d->directive, "<VirtualHost") == 0
+            && strcmp(d->filename, s->defn_name) == 0)
+            found = d;
+        else
+            found = find_host(d->first_child, s);
+    }
+    return found;
+}
+
+/* The last good values of a DBGuardRefusal are kept under address and name of
+ * its server: a line more above it moves neither. In the tree, since its
+ * ServerName may be read after its DBGuardRefusal. */
 static const char *refusal_key(apr_pool_t *p, const server_rec *s,
                                const char *part)
 {
+    const ap_directive_t *host, *d;
+    const char *name = "";
+
     if (!s->is_virtual)
         return apr_pstrcat(p, "DBGuardRefusal ", part, NULL);
-    return apr_psprintf(p, "DBGuardRefusal %s of %s:%u", part, s->defn_name,
-                        s->defn_line_number);
+    host = find_host(ap_conftree, s);
+    if (host == NULL)
+        return apr_psprintf(p, "DBGuardRefusal %s of %s:%u", part,
+                            s->defn_name, s->defn_line_number);
+    for (d = host->first_child; d != NULL; d = d->next)
+        if (strcasecmp(d->directive, "ServerName") == 0)
+            name = d->args;
+    return apr_psprintf(p, "DBGuardRefusal %s of %s at %s", part, name,
+                        host->args);
 }
 
 static const char *body_key(apr_pool_t *p, const char *file)
