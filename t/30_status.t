@@ -7,7 +7,7 @@ use FindBin;
 use lib "$FindBin::Bin/lib";
 use Test::More;
 use File::Copy qw(copy);
-use DBGuard::Stack qw(dbguardctl slurp sourcedir spew wait_until);
+use DBGuard::Stack qw(builddir dbguardctl slurp sourcedir spew wait_until);
 
 my $config = <<'END';
 DBGuardEngine On
@@ -268,12 +268,28 @@ subtest 'wrong usage' => sub {
         is($code, 2, "$what: 2");
         like($text, qr/usage: dbguardctl /, '... and how to use it');
     }
-    my ($code, $text) = $run->('-h');
-    is($code, 0, '-h');
-    like($text, qr/^usage: dbguardctl .*\bstatus\b/s, '... says how');
-    ($code, $text) = $run->('-V');
-    is($code, 0, '-V');
-    like($text, qr/^dbguardctl \d+\.\d+\.\d+$/, '... is a version');
+};
+
+subtest 'help' => sub {
+    my $monitor = builddir() . '/dbguard-monitor';
+    for (['dbguardctl', dbguardctl()], ['dbguard-monitor', $monitor]) {
+        my ($name, $program) = @$_;
+        # Without what goes to standard error.
+        my $run = sub { my $text = `$program $_[0] 2>/dev/null`; ($?, $text) };
+        for my $option (qw(-h --help)) {
+            my ($status, $text) = $run->($option);
+            is($status, 0, "$name $option");
+            like($text, qr/\Ausage: $name .*--help/, '... says how');
+            is_deeply([grep { length > 80 } split /\n/, $text], [],
+                '... in 80 columns');
+        }
+        for my $option (qw(-V --version)) {
+            my ($status, $text) = $run->($option);
+            is($status, 0, "$name $option");
+            like($text, qr/\A$name \d+\.\d+\.\d+\n\z/, '... is a version');
+        }
+        is(($run->('--unknown'))[0] >> 8, 2, "$name --unknown: 2");
+    }
 };
 
 subtest 'nothing to read' => sub {

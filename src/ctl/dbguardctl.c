@@ -9,6 +9,7 @@
  * database did not answer; lint: it found something. */
 
 #include <errno.h>
+#include <getopt.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -38,13 +39,14 @@ static int usage(FILE *out, int code)
 {
     fprintf(out,
             "usage: dbguardctl [-f SCOREBOARD] status | doctor | lint\n"
-            "       dbguardctl -h | -V\n\n"
+            "       dbguardctl --help | --version\n\n"
             "  status         tokens, queue, refusals, and who holds what\n"
             "  doctor         asks the database once: what its counters mean\n"
             "  lint           do the limits of httpd, guard and database fit?\n"
             "  -f SCOREBOARD  file named by DBGuardScoreboard (default:\n"
             "                 " DBGUARD_SCOREBOARD ")\n"
-            "  -h, -V         this text; the version\n");
+            "  -h, --help     this text\n"
+            "  -V, --version  the version\n");
     return code;
 }
 
@@ -202,12 +204,17 @@ static int run(apr_pool_t *p, const char *file, size_t command)
 
 int main(int argc, char **argv)
 {
+    static const struct option options[] = {
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
+        {NULL, 0, NULL, 0}
+    };
     const char *file = DBGUARD_SCOREBOARD;
     apr_pool_t *pool;
     size_t command;
     int option, code;
 
-    while ((option = getopt(argc, argv, "f:hV")) != -1) {
+    while ((option = getopt_long(argc, argv, "f:hV", options, NULL)) != -1) {
         switch (option) {
         case 'f':
             file = optarg;
