@@ -277,6 +277,16 @@ topic 'where none can be made' => sub {
             "$what: no start");
         $apache->stop;
         ok(!-e $file, '... and nothing is left there');
+        return if $what eq 'a full disk';
+        my $line = 1 + grep { !/^DBGuardScoreboard/ } map { split /\n/ }
+            slurp($apache->config_file) =~ /\A(.*?)^DBGuardScoreboard/ms;
+        my ($code, $text) = $apache->configtest;
+        isnt($code, 0, '... a configtest fails, too');
+        my @ours = $text =~ /DBGUARD\d+: .*/g;
+        is(scalar(@ours), 1, '... with one line');
+        like($ours[0], qr/DBGuardScoreboard\ \Q$file\E,
+            \ \Q@{[$apache->config_file]}\E:$line\b/x,
+            '... file, line and value');
     };
 
     $refused->("$dir/x", 'a directory that is not there');
@@ -301,6 +311,15 @@ topic 'where none can be made' => sub {
     }
     $apache->set(config => "DBGuardEngine On\n");
     is($apache->try_start, undef, 'where it can be made it starts');
+    $apache->set(config => "DBGuardEngine On\nDBGuardScoreboard $dir.no/x\n");
+    isnt(($apache->configtest)[0], 0, 'a configtest beside it finds a wrong one');
+    DBGuard::Process::run(DBGuard::Apache::httpd(), '-f', $apache->config_file,
+        '-k', 'stop');
+    wait_until(sub { !$apache->running }, 10, 'the end of the server');
+    pass('... and httpd -k stop does not mind');
+    $apache->stop;
+    $apache->set(config => "DBGuardEngine Off\nDBGuardScoreboard $dir.no/x\n");
+    is(($apache->configtest)[0], 0, 'nor does anybody when the engine is Off');
 };
 
 topic 'deleted while the server runs' => sub {

@@ -279,7 +279,7 @@ subtest 'help' => sub {
         for my $option (qw(-h --help)) {
             my ($status, $text) = $run->($option);
             is($status, 0, "$name $option");
-            like($text, qr/\Ausage: $name .*--help/, '... says how');
+            like($text, qr/\Ausage: $name .*--help/s, '... says how');
             is_deeply([grep { length > 80 } split /\n/, $text], [],
                 '... in 80 columns');
         }

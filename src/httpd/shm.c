@@ -110,6 +110,27 @@ static void log_cannot_make(server_rec *s, const char *file, apr_status_t rv)
                  "server may write, with room for it", file);
 }
 
+const char *dbguard_shm_obstacle(apr_pool_t *p, const char *file)
+{
+    const char *dir = ap_make_dirstr_parent(p, file);
+    char why[80];
+    apr_finfo_t info;
+    apr_status_t rv = apr_stat(&info, dir, APR_FINFO_TYPE, p);
+
+    if (APR_STATUS_IS_ENOENT(rv))
+        return apr_psprintf(p, "there is no directory %s", dir);
+    if (APR_STATUS_IS_ENOTDIR(rv)
+        || (rv == APR_SUCCESS && info.filetype != APR_DIR))
+        return apr_psprintf(p, "%s is not a directory", dir);
+    if (rv == APR_SUCCESS && access(dir, W_OK | X_OK) != 0)
+        rv = errno;
+    return rv == APR_SUCCESS
+               ? NULL
+               : apr_psprintf(p, "user %u cannot make files in %s: %s",
+                              (unsigned)geteuid(), dir,
+                              apr_strerror(rv, why, sizeof(why)));
+}
+
 /* May what stands at `file` be replaced? Only a scoreboard whose server is
  * gone may; APR_ENOENT when nothing is there. */
 static apr_status_t clear_stale(server_rec *s, const char *file)
