@@ -126,6 +126,9 @@ static int may_use_database(const request_rec *r)
     static const char *const own[] = {
         "default-handler", "server-status", "server-info", "balancer-manager",
         "ldap-status", "http2-status", "md-status",
+        /* Files again: mod_asis, mod_imagemap (by handler and by media type)
+         * and mod_negotiation, whose choice comes here again. */
+        "send-as-is", "imap-file", "application/x-httpd-imap", "type-map",
         /* mod_rewrite's way to an internal redirect: what it leads to comes
          * here again, with a handler of its own. */
         "redirect-handler", NULL
@@ -135,15 +138,13 @@ static int may_use_database(const request_rec *r)
     /* A file that no media type is known of has an empty handler. */
     if (r->handler == NULL || *r->handler == '\0')
         return 0;
-    /* PHP says 404 by itself to a script that is not there. */
-    if (strncmp(r->handler, "application/x-httpd-", 20) == 0)
-        return r->finfo.filetype != APR_NOFILE;
-    if (is_media_type(r))
-        return 0;
     for (i = 0; own[i] != NULL; i++)
         if (strcmp(r->handler, own[i]) == 0)
             return 0;
-    return 1;
+    /* PHP says 404 by itself to a script that is not there. */
+    if (strncmp(r->handler, "application/x-httpd-", 20) == 0)
+        return r->finfo.filetype != APR_NOFILE;
+    return !is_media_type(r);
 }
 
 /* --- words for the log -------------------------------------------------- */
