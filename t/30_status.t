@@ -31,7 +31,7 @@ s/"\s*"//g, s/^"|"\s*$//g for values %counters;
 
 sub auto_text { $apache->get('/server-status?auto')->{body} }
 sub our_lines { join "\n", grep { /^DBGuard/ } split /\n/, $_[0] }
-sub section { $_[0] =~ m{(<section class="dbguard">.*?</section>)}s; $1 }
+sub section { $_[0] =~ m{(<section id="dbguard" .*?</section>)}s; $1 }
 
 # Two hold, two wait, one was refused; one was served before.
 sub fill
@@ -145,6 +145,7 @@ subtest 'the page' => sub {
     my $html = section($page);
     ok($html, 'has our section');
     is(unbalanced($html), '', '... which is well formed');
+    is(scalar(() = $page =~ /\bid="dbguard"/g), 1, '... /server-status#dbguard');
     like($html, qr/2 of 2 tokens out/, '... with the tokens');
     like($html, qr/2 of 2 waiting places/, '... the queue');
     like($html, qr/<svg viewBox="[-\d ]+" role="img" aria-label="[^"]+">/,
@@ -203,6 +204,8 @@ subtest 'dbguardctl status' => sub {
         'who holds');
     is(scalar(() = $text =~ /^waits .* 127\.0\.0\.1 .*GET \/hold\.php$/mg), 2,
         'who waits');
+    like($text, qr/^waiting .*^holds .*^waits .*^the last minute.*^since the /ms,
+        'who holds stands before the history');
     like($text, qr/DBGuardBudget +2\s+\Q@{[$apache->config_file]}\E:\d+$/m,
         'what is in effect, and why');
     my $parent = $apache->parent;

@@ -222,10 +222,11 @@ void dbguard_view_text(const dbguard_view_t *view,
     if (!s->steady)
         dbguard_view_print(view, "         the scoreboard is being changed all "
                                  "the time; sums may not add up\n");
+    /* Who holds is what is looked for first. */
+    holders(view, s);
     minute(view, s);
     spans(view, s);
     totals(view, s);
-    holders(view, s);
     dbguard_view_print(view, "\n");
     dbguard_view_settings(view, s->settings, s->nsettings);
 }
