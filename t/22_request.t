@@ -271,6 +271,8 @@ subtest 'with the token taken' => sub {
     }
     is($apache->get($_)->{status}, 404, "$_ is not there")
         for '/nothing', '/nothing.php';
+    is($apache->get($_)->{status}, 503, "$_, whose ErrorDocument is a script")
+        for '/error/nothing', '/error/nothing.php';
     my $refused = grown(sub {
         for (grep { $_->[1] && $_->[0] !~ /shtml/ } @paths) {
             my ($answer, $entry) = ask($_->[0]);
