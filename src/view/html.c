@@ -168,7 +168,8 @@ static void holders(const dbguard_view_t *view, const dbguard_snapshot_t *s)
     }
     dbguard_view_print(view, "</table></div>\n");
     if (i < s->nholders)
-        dbguard_view_print(view, "<p>and %u more</p>\n", s->nholders - i);
+        dbguard_view_print(view, "<p>and %u more that wait</p>\n",
+                           s->nholders - i);
 }
 
 static void database(const dbguard_view_t *view, const dbguard_snapshot_t *s)

@@ -127,7 +127,8 @@ static void holders(const dbguard_view_t *view, const dbguard_snapshot_t *s)
                           h->visitor.endpoint);
     }
     if (i < s->nholders)
-        dbguard_view_print(view, "... and %u more\n", s->nholders - i);
+        dbguard_view_print(view, "... and %u more that wait\n",
+                           s->nholders - i);
 }
 
 static void indented(const dbguard_view_t *view, const char *text)
