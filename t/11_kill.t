@@ -223,6 +223,29 @@ topic 'kill -9 of one that has just been handed a token' => sub {
     is_whole($apache, 1, 4);
 };
 
+# A parent that is stopped, or a first process of a container that reaps nobody.
+topic 'kill -9 of one that nobody reaps' => sub {
+    my $apache = start(1, 4, 24);
+    my ($holder, $gate, $pid) = holder($apache);
+    my ($waiter, $name) = gated($apache);
+    is_figures($apache, 1, 1, 'one holds, one waits');
+
+    my $begin = time;
+    kill STOP => $apache->parent;
+    kill KILL => $pid;
+    my $second = eval { pid_of($apache, $name) };
+    cmp_ok(time - $begin, '<', 3, 'the next in line has its token soon');
+    is((DBGuard::Process::stat_of($pid))[0], 'Z', '... of a zombie');
+    ok($second, '... and runs');
+    kill CONT => $apache->parent;
+    is($holder->response->{status}, 0, 'the other one never answered');
+    open_gate($apache, $name);
+    is($waiter->response->{status}, 200, 'it is served');
+    is_figures($apache, 0, 0, 'the end');
+    is($apache->status_auto->{DBGuardReapedTotal}, 1, 'one was taken back');
+    is_whole($apache, 1, 4);
+};
+
 topic 'kill -9 of one that was turned away and does not know yet' => sub {
     my $apache = start(1, 4, 24, '1s');
 

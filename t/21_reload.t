@@ -41,13 +41,13 @@ $good .= $answer;
 my $bad = <<'END';
 DBGuardEngine Onn
 DBGuardBudget 1k
-DBGuardQueue length=many patience=9s
+DBGuardQueue length=many patience=eternal
 DBGuardRetryAfter min=9s max=5s
 DBGuardScoreboard ${UNDEFINED}
 DBGuardReserve 200%
 DBGuardOutage maybe
 DBGuardLint loud
-DBGuardSnapshot every=0s
+DBGuardSnapshot every=0s file=${UNDEFINED}
 DBGuardDatabase mysql://app@localhost
 DBGuardPasswordFile ${UNDEFINED}
 END
@@ -175,6 +175,48 @@ for my $how (qw(graceful hard)) {
     };
 }
 
+# Each virtual host goes back to its own, wherever it stands now.
+subtest 'DBGuardRefusal of virtual hosts' => sub {
+    my $port = $apache->port;
+    spew("$dir/conf/$_.html", "page of $_") for qw(one two);
+    my $hosts = sub {
+        return join '', map { <<"END" } @_;
+<VirtualHost *:$port>
+DBGuardRefusal $_->[1]
+ServerName $_->[0]
+</VirtualHost>
+END
+    };
+    my $pages = sub {
+        my $gate = "$dir/run/gate." . $gates++;
+        my $holder = $apache->get_async("/hold.php?gate=$gate");
+        wait_until(sub { $apache->status_auto->{DBGuardHeld} == 1 }, 10,
+            'a holder');
+        my @bodies = map { $apache->get('/p.php', Host => $_)->{body} }
+            qw(first one two);
+        spew($gate, '');
+        $holder->response;
+        return @bodies;
+    };
+    my @good = (['first', 'status=429'], ['one', 'html=conf/one.html'],
+        ['two', 'html=conf/two.html']);
+    my @bad = (['first', 'status=429'], ['one', 'html=conf/nowhere.html'],
+        ['two', 'html=conf/nowhere.html']);
+    reload('graceful', config => $good . $hosts->(@good));
+    is_deeply([$pages->()], ['own page', 'page of one', 'page of two'],
+        'as configured');
+    reload('graceful', config => "# a line more\n$good" . $hosts->(@bad));
+    is_deeply([$pages->()], ['own page', 'page of one', 'page of two'],
+        'all moved by a line');
+    reload('graceful', config => $good . $hosts->(@bad[0, 2, 1]));
+    is_deeply([$pages->()], ['own page', 'page of one', 'page of two'],
+        'in another order');
+    unlink map { "$dir/conf/$_.html" } qw(one two);
+    reload('graceful', config => $good . $hosts->(@good));
+    is_deeply([$pages->()], ['own page', 'page of one', 'page of two'],
+        'their files are gone');
+};
+
 subtest 'twice in a row, and one at a time' => sub {
     my @lines = split /\n/, $good;
     for my $i (1, 2) {
@@ -186,6 +228,36 @@ subtest 'twice in a row, and one at a time' => sub {
         my ($name) = split ' ', $mixed[$i];
         is_deeply([grep { $valid->{$_} eq 'no' } sort keys %$valid],
             [grep { /^$name\b/ } sort keys %value], '... only it is not valid');
+    }
+};
+
+# Of several words the good ones count, unless it cannot be told which is bad.
+subtest 'some words of a line are bad' => sub {
+    my @queue = ('DBGuardQueue length', 'DBGuardQueue patience');
+    my @retry = ('DBGuardRetryAfter min', 'DBGuardRetryAfter max');
+    for (['DBGuardQueue length=many patience=9s', [$queue[0]],
+            { $queue[1] => '9s' }],
+        ['DBGuardQueue patience=eternal length=3', [$queue[1]],
+            { $queue[0] => 3 }],
+        ['DBGuardQueue length=3 patient=9s', \@queue, {}],
+        ['DBGuardQueue length=3 "patience=9s', \@queue, {}],
+        ['DBGuardSnapshot every=0s file=log/shots',
+            ['DBGuardSnapshot every'], { 'DBGuardSnapshot file' =>
+                'log/shots' }],
+        ['DBGuardSnapshot file=x "every=5s', ['DBGuardSnapshot every',
+            'DBGuardSnapshot file'], {}],
+        ['DBGuardRetryAfter min=1.5s max=9s', [$retry[0]],
+            { $retry[1] => '9s' }],
+        # Both go back: this max is below the min that stays.
+        ['DBGuardRetryAfter min=1.5s max=3s', \@retry, {}]) {
+        my ($line, $bad, $new) = @$_;
+        my ($name) = split ' ', $line;
+        reload('graceful', config => $good);
+        my $log = reload('graceful', config => $good =~ s/^$name .*/$line/mr);
+        my ($value, $valid) = effective($log);
+        is_deeply($value, { %value, %refusal, %$new }, $line);
+        is_deeply([sort grep { $valid->{$_} eq 'no' } keys %$valid],
+            [sort @$bad], '... only what is bad is not valid');
     }
 };
 
@@ -260,6 +332,61 @@ subtest 'the engine is switched off and on' => sub {
 is((stat "$dir/run/board")[1], $inode, 'one scoreboard from first to last');
 $apache->stop;
 ok(!-e "$dir/run/board", '... which is gone in the end');
+
+subtest 'the module is taken out' => sub {
+    $apache->set(config => $good, docroot_config => 'DBGuard On');
+    $apache->start;
+    my $file = "$dir/run/board";
+    my $ctl = sub {
+        DBGuard::Process::run(DBGuard::Stack::dbguardctl(), '-f', $file,
+            'status');
+    };
+    my ($code, $text) = $ctl->();
+    is($code, 0, 'with it: exit code 0');
+    my $gate = "$dir/run/gate." . $gates++;
+    my $holder = $apache->get_async("/hold.php?gate=$gate");
+    wait_until(sub { ($ctl->())[1] =~ /^holds /m }, 10, 'a holder');
+
+    $apache->set(guard => 0, config => '', docroot_config => '');
+    $apache->restart('graceful');
+    ($code, $text) = $ctl->();
+    is($code, 3, 'without it: exit code 3');
+    like($text, qr/WITHOUT mod_dbguard.*NOTHING IS GUARDED/, '... and why');
+    like($text, qr/^holds /m, 'who still holds is shown');
+    unlike($text, qr/^  DBGuardBudget /m, '... no setting is in force');
+    spew($gate, '');
+    is($holder->response->{status}, 200, 'the holder ends');
+    wait_until(sub { ($ctl->())[1] !~ /^holds /m }, 10, 'its token');
+
+    $apache->set(guard => 1, config => $good, docroot_config => 'DBGuard On');
+    $apache->restart('graceful');
+    ($code, $text) = $ctl->();
+    is($code, 0, 'with it again: exit code 0');
+    like($text, qr/^  DBGuardBudget +1\b/m, '... its settings are in force');
+    check_behaviour();
+    is(($apache->stop // 0) & 127, 0, 'an orderly end');
+};
+
+# Whoever looks in the middle of a reload sees no guard that is off.
+subtest 'looks in many reloads' => sub {
+    $apache->set(config => $good, docroot_config => 'DBGuard On');
+    $apache->start;
+    my (%codes, %engines);
+    for (1 .. 5) {
+        my $before = $apache->generations;
+        $apache->signal('USR1');
+        wait_until(sub {
+            my ($code, $text) = DBGuard::Process::run(
+                DBGuard::Stack::dbguardctl(), '-f', "$dir/run/board", 'status');
+            $codes{$code}++;
+            $engines{off}++ if $text =~ /NOTHING IS GUARDED/;
+            $apache->generations > $before;
+        }, 20, 'a reload');
+    }
+    is_deeply([keys %codes], [0], 'exit code 0');
+    is($engines{off}, undef, '... and never off');
+    $apache->stop;
+};
 
 subtest 'a bad value in the first start after Off' => sub {
     $apache->set(config => 'DBGuardBudget 5');

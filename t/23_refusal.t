@@ -291,6 +291,51 @@ subtest 'POST' => sub {
         '... and the connection ends there');
 };
 
+# Whoever sends a body slowly, or not at all, keeps no worker by it.
+subtest 'a slow POST' => sub {
+    for my $host (qw(main status)) {
+        for my $length (100, 1 << 20) {
+            my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
+                PeerPort => $apache->port) or die "connect: $!";
+            my $begun = time;
+            local $SIG{PIPE} = 'IGNORE';
+            syswrite $socket, request_head('POST', '/x.php', Host => $host,
+                'Content-Length' => $length) . 'some';
+            my $answer = '';
+            wait_until(sub {
+                my $readable = '';
+                vec($readable, fileno $socket, 1) = 1;
+                return 0 if !select $readable, undef, undef, 0.1;
+                # Never silent: a byte now and then.
+                syswrite $socket, 'x';
+                return !sysread $socket, $answer, 65536, length $answer;
+            }, 30, 'the end of the answer');
+            my $what = "$host, $length bytes";
+            like($answer, qr{\AHTTP/1\.1 (?:503|429) .*Connection: close}s,
+                "$what: refused, and closed");
+            cmp_ok(time - $begun, '<', 2, '... at once');
+            # The server half-closed; it listens for a moment more.
+            wait_until(sub {
+                select undef, undef, undef, 0.2;
+                syswrite $socket, 'x';
+                $apache->status_auto->{BusyWorkers} <= 2;
+            }, 8, 'the worker to be free');
+            cmp_ok(time - $begun, '<', 8, '... and its worker is free');
+        }
+    }
+    my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
+        PeerPort => $apache->port) or die "connect: $!";
+    syswrite $socket, request_head('POST', '/x.php', Host => 'status',
+        'Content-Length' => 3);
+    select undef, undef, undef, 0.02;
+    syswrite $socket, 'a=b' . request_head('GET', '/s.txt',
+        Connection => 'close');
+    my $answer = '';
+    1 while sysread $socket, $answer, 65536, length $answer;
+    like($answer, qr/ 429 .* 200 .*static\z/s,
+        'a body that follows in a packet of its own keeps the connection');
+};
+
 # A 503 closes the connection: that is httpd's rule. A 429 does not.
 subtest 'what follows on the connection' => sub {
     my $static = request_head('GET', '/s.txt', Connection => 'close');

@@ -7,7 +7,7 @@ use FindBin;
 use lib "$FindBin::Bin/lib";
 use Test::More;
 use File::Copy qw(copy);
-use DBGuard::Stack qw(dbguardctl slurp sourcedir spew wait_until);
+use DBGuard::Stack qw(builddir dbguardctl slurp sourcedir spew wait_until);
 
 my $config = <<'END';
 DBGuardEngine On
@@ -31,7 +31,7 @@ s/"\s*"//g, s/^"|"\s*$//g for values %counters;
 
 sub auto_text { $apache->get('/server-status?auto')->{body} }
 sub our_lines { join "\n", grep { /^DBGuard/ } split /\n/, $_[0] }
-sub section { $_[0] =~ m{(<section class="dbguard">.*?</section>)}s; $1 }
+sub section { $_[0] =~ m{(<section id="dbguard" .*?</section>)}s; $1 }
 
 # Two hold, two wait, one was refused; one was served before.
 sub fill
@@ -145,6 +145,7 @@ subtest 'the page' => sub {
     my $html = section($page);
     ok($html, 'has our section');
     is(unbalanced($html), '', '... which is well formed');
+    is(scalar(() = $page =~ /\bid="dbguard"/g), 1, '... /server-status#dbguard');
     like($html, qr/2 of 2 tokens out/, '... with the tokens');
     like($html, qr/2 of 2 waiting places/, '... the queue');
     like($html, qr/<svg viewBox="[-\d ]+" role="img" aria-label="[^"]+">/,
@@ -203,6 +204,8 @@ subtest 'dbguardctl status' => sub {
         'who holds');
     is(scalar(() = $text =~ /^waits .* 127\.0\.0\.1 .*GET \/hold\.php$/mg), 2,
         'who waits');
+    like($text, qr/^waiting .*^holds .*^waits .*^the last minute.*^since the /ms,
+        'who holds stands before the history');
     like($text, qr/DBGuardBudget +2\s+\Q@{[$apache->config_file]}\E:\d+$/m,
         'what is in effect, and why');
     my $parent = $apache->parent;
@@ -268,12 +271,28 @@ subtest 'wrong usage' => sub {
         is($code, 2, "$what: 2");
         like($text, qr/usage: dbguardctl /, '... and how to use it');
     }
-    my ($code, $text) = $run->('-h');
-    is($code, 0, '-h');
-    like($text, qr/^usage: dbguardctl .*\bstatus\b/s, '... says how');
-    ($code, $text) = $run->('-V');
-    is($code, 0, '-V');
-    like($text, qr/^dbguardctl \d+\.\d+\.\d+$/, '... is a version');
+};
+
+subtest 'help' => sub {
+    my $monitor = builddir() . '/dbguard-monitor';
+    for (['dbguardctl', dbguardctl()], ['dbguard-monitor', $monitor]) {
+        my ($name, $program) = @$_;
+        # Without what goes to standard error.
+        my $run = sub { my $text = `$program $_[0] 2>/dev/null`; ($?, $text) };
+        for my $option (qw(-h --help)) {
+            my ($status, $text) = $run->($option);
+            is($status, 0, "$name $option");
+            like($text, qr/\Ausage: $name .*--help/s, '... says how');
+            is_deeply([grep { length > 80 } split /\n/, $text], [],
+                '... in 80 columns');
+        }
+        for my $option (qw(-V --version)) {
+            my ($status, $text) = $run->($option);
+            is($status, 0, "$name $option");
+            like($text, qr/\A$name \d+\.\d+\.\d+\n\z/, '... is a version');
+        }
+        is(($run->('--unknown'))[0] >> 8, 2, "$name --unknown: 2");
+    }
 };
 
 subtest 'nothing to read' => sub {

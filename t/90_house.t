@@ -242,8 +242,11 @@ for my $file (grep { /\.md$/ } @files) {
 none('every link in docs leads somewhere', @broken);
 my $man = $text{'docs/man/dbguardctl.1'} =~ s/\\-/-/gr;
 my ($options) = $text{'src/ctl/dbguardctl.c'}
-    =~ /getopt\(argc, argv, "([\w:]+)"\)/;
+    =~ /getopt_long\(argc, argv, "([\w:]+)",/;
 like($man, qr/(?<!\w)-$_\b/, "dbguardctl.1 has -$_") for $options =~ /\w/g;
+my @long = $text{'src/ctl/dbguardctl.c'} =~ /\{"([\w-]+)", \w+_argument/g;
+cmp_ok(scalar(@long), '>=', 2, 'the long options are found');
+like($man, qr/(?<!\w)--$_\b/, "dbguardctl.1 has --$_") for @long;
 like($man, qr/^\.B $_$/m, "dbguardctl.1 has the exit code $_") for 0 .. 3;
 
 # ---- the module

@@ -11,6 +11,7 @@
  *     too. */
 
 #include "apr_strings.h"
+#include "util_cfgtree.h"
 
 #include "glue.h"
 #include "derive.h"
@@ -249,8 +250,24 @@ static const char *stop_or_keep(cmd_parms *cmd, const char *error,
     return NULL;
 }
 
-/* All settings of this directive go back to their last good values. */
-static void keep_last_good(cmd_parms *cmd, dbguard_server_t *server)
+/* Settings, a bit each. */
+typedef unsigned dbguard_sets_t;
+
+/* All settings of this directive: it cannot be told which one was meant. */
+static dbguard_sets_t all_of(const char *directive)
+{
+    dbguard_sets_t all = 0;
+    int set;
+
+    for (set = 0; set < DBGUARD_SETS; set++)
+        if (strcasecmp(specs[set].directive, directive) == 0)
+            all |= 1U << set;
+    return all;
+}
+
+/* What was refused goes back to its last good value. */
+static void keep_last_good(cmd_parms *cmd, dbguard_server_t *server,
+                           dbguard_sets_t bad)
 {
     int set;
 
@@ -261,7 +278,7 @@ static void keep_last_good(cmd_parms *cmd, dbguard_server_t *server)
             cmd->pool, "%s (%s was refused)",
             text != NULL ? "last good value" : "default", where(cmd));
 
-        if (strcasecmp(specs[set].directive, cmd->cmd->name) != 0)
+        if (!(bad & 1U << set))
             continue;
         if (text != NULL)
             set_value(&server->set[set], set, apr_pstrdup(cmd->pool, text),
@@ -273,15 +290,6 @@ static void keep_last_good(cmd_parms *cmd, dbguard_server_t *server)
             server->set[set].source = source;
         server->set[set].valid = 0;
     }
-}
-
-static const char *refuse_setting(cmd_parms *cmd, dbguard_server_t *server,
-                                  const char *error)
-{
-    error = stop_or_keep(cmd, error, "the last good value stays in force");
-    if (error == NULL)
-        keep_last_good(cmd, server);
-    return error;
 }
 
 /* --- DBGuardEngine, -Budget, -Queue, -RetryAfter, -Scoreboard ----------- */
@@ -316,29 +324,47 @@ static const char *only_argument(cmd_parms *cmd, dbguard_server_t *server,
     return NULL;
 }
 
-static const char *key_values(cmd_parms *cmd, dbguard_server_t *server,
-                              const char *args)
+/* A word of several, or NULL: none can be read in what is left. *bad gets what
+ * it was to set and does not. */
+static const char *key_value(cmd_parms *cmd, dbguard_server_t *server,
+                             const char *word, const char *args,
+                             dbguard_sets_t *bad)
 {
     const char *name = cmd->cmd->name;
+    const char *equals = word != NULL ? strchr(word, '=') : NULL;
+    dbguard_set_t set = DBGUARD_SETS;
+
+    if (equals != NULL)
+        set = find_set(name, apr_pstrmemdup(cmd->pool, word, equals - word));
+    if (set == DBGUARD_SETS) {
+        *bad |= all_of(name);
+        return complain(cmd, name, word ? word : args, cmd->cmd->errmsg);
+    }
+    if (set_value(&server->set[set], set, equals + 1, where(cmd)))
+        return NULL;
+    *bad |= 1U << set;
+    return complain(cmd, dbguard_set_name(set), equals + 1, specs[set].allowed);
+}
+
+/* All words; the first error of several. */
+static const char *key_values(cmd_parms *cmd, dbguard_server_t *server,
+                              const char *args, dbguard_sets_t *bad)
+{
     const char *rest = args;
+    const char *error = NULL;
 
     if (*rest == '\0')
-        return complain(cmd, name, "", cmd->cmd->errmsg);
+        error = complain(cmd, cmd->cmd->name, "", cmd->cmd->errmsg);
     while (*rest != '\0') {
         const char *word = next_word(cmd->pool, &rest);
-        const char *equals = word != NULL ? strchr(word, '=') : NULL;
-        dbguard_set_t set = DBGUARD_SETS;
+        const char *wrong = key_value(cmd, server, word, args, bad);
 
-        if (equals != NULL)
-            set = find_set(name, apr_pstrmemdup(cmd->pool, word,
-                                                equals - word));
-        if (set == DBGUARD_SETS)
-            return complain(cmd, name, word ? word : args, cmd->cmd->errmsg);
-        if (!set_value(&server->set[set], set, equals + 1, where(cmd)))
-            return complain(cmd, dbguard_set_name(set), equals + 1,
-                            specs[set].allowed);
+        if (error == NULL)
+            error = wrong;
+        if (word == NULL)
+            break;
     }
-    return NULL;
+    return error;
 }
 
 /* min goes up to max. A default gives way to what was written. */
@@ -401,6 +427,7 @@ static const char *setting(cmd_parms *cmd, void *dir, const char *args)
     dbguard_server_t *server = ap_get_module_config(
         cmd->server->module_config, &dbguard_module);
     const char *error = ap_check_cmd_context(cmd, GLOBAL_ONLY);
+    dbguard_sets_t bad = 0;
 
     (void)dir;
     if (error != NULL)
@@ -412,10 +439,21 @@ static const char *setting(cmd_parms *cmd, void *dir, const char *args)
     else if (find_set(cmd->cmd->name, NULL) != DBGUARD_SETS)
         error = only_argument(cmd, server, args);
     else
-        error = key_values(cmd, server, args);
+        error = key_values(cmd, server, args, &bad);
     if (error == NULL)
         error = order_retry(cmd, server, args);
-    return error ? refuse_setting(cmd, server, error) : NULL;
+    if (error == NULL)
+        return NULL;
+    error = stop_or_keep(cmd, error, "the last good value stays in force");
+    if (error != NULL)
+        return error;
+    if (bad == 0)
+        bad = all_of(cmd->cmd->name);
+    keep_last_good(cmd, server, bad);
+    /* What was good of it does not go with what stays. */
+    if (order_retry(cmd, server, args) != NULL)
+        keep_last_good(cmd, server, all_of(cmd->cmd->name));
+    return NULL;
 }
 
 /* --- DBGuardRefusal ----------------------------------------------------- */
@@ -462,15 +500,43 @@ static unsigned refusal_part(const char *word)
     return DBGUARD_BAD_STATUS | DBGUARD_BAD_HTML | DBGUARD_BAD_JSON;
 }
 
-/* The last good values of a DBGuardRefusal are kept under the place where its
- * server is defined. */
+/* The <VirtualHost> of a server in the tree of the configuration, or NULL. */
+static const ap_directive_t *find_host(const ap_directive_t *d,
+                                       const server_rec *s)
+{
+    const ap_directive_t *found = NULL;
+
+    for (; d != NULL && found == NULL; d = d->next) {
+        if ((unsigned)d->line_num == s->defn_line_number
+            && strcasecmp(d->directive, "<VirtualHost") == 0
+            && strcmp(d->filename, s->defn_name) == 0)
+            found = d;
+        else
+            found = find_host(d->first_child, s);
+    }
+    return found;
+}
+
+/* The last good values of a DBGuardRefusal are kept under address and name of
+ * its server: a line more above it moves neither. In the tree, since its
+ * ServerName may be read after its DBGuardRefusal. */
 static const char *refusal_key(apr_pool_t *p, const server_rec *s,
                                const char *part)
 {
+    const ap_directive_t *host, *d;
+    const char *name = "";
+
     if (!s->is_virtual)
         return apr_pstrcat(p, "DBGuardRefusal ", part, NULL);
-    return apr_psprintf(p, "DBGuardRefusal %s of %s:%u", part, s->defn_name,
-                        s->defn_line_number);
+    host = find_host(ap_conftree, s);
+    if (host == NULL)
+        return apr_psprintf(p, "DBGuardRefusal %s of %s:%u", part,
+                            s->defn_name, s->defn_line_number);
+    for (d = host->first_child; d != NULL; d = d->next)
+        if (strcasecmp(d->directive, "ServerName") == 0)
+            name = d->args;
+    return apr_psprintf(p, "DBGuardRefusal %s of %s at %s", part, name,
+                        host->args);
 }
 
 static const char *body_key(apr_pool_t *p, const char *file)

@@ -118,6 +118,9 @@ int dbguard_shm_continue(void);
  * graceful restart. nslots matters for a new one only. Logs what went wrong. */
 apr_status_t dbguard_shm_open(server_rec *s, const char *file,
                               uint32_t nslots);
+/* What keeps a segment from being made at `file`, as far as its directory
+ * shows; NULL when nothing does. */
+const char *dbguard_shm_obstacle(apr_pool_t *p, const char *file);
 /* Where the number of the monitor's process is kept over a reload. */
 int *dbguard_shm_monitor(void);
 /* The file of the segment in use, or NULL. */

@@ -138,6 +138,9 @@ static int may_use_database(const request_rec *r)
     static const char *const own[] = {
         "default-handler", "server-status", "server-info", "balancer-manager",
         "ldap-status", "http2-status", "md-status",
+        /* Files again: mod_asis, mod_imagemap (by handler and by media type)
+         * and mod_negotiation, whose choice comes here again. */
+        "send-as-is", "imap-file", "application/x-httpd-imap", "type-map",
         /* mod_rewrite's way to an internal redirect: what it leads to comes
          * here again, with a handler of its own. */
         "redirect-handler", NULL
@@ -147,15 +150,13 @@ static int may_use_database(const request_rec *r)
     /* A file that no media type is known of has an empty handler. */
     if (r->handler == NULL || *r->handler == '\0')
         return 0;
-    /* PHP says 404 by itself to a script that is not there. */
-    if (strncmp(r->handler, "application/x-httpd-", 20) == 0)
-        return r->finfo.filetype != APR_NOFILE;
-    if (is_media_type(r))
-        return 0;
     for (i = 0; own[i] != NULL; i++)
         if (strcmp(r->handler, own[i]) == 0)
             return 0;
-    return 1;
+    /* PHP says 404 by itself to a script that is not there. */
+    if (strncmp(r->handler, "application/x-httpd-", 20) == 0)
+        return r->finfo.filetype != APR_NOFILE;
+    return !is_media_type(r);
 }
 
 /* --- words for the log -------------------------------------------------- */
@@ -194,18 +195,37 @@ static void set_environment(request_rec *r, const dbguard_record_t *record)
 }
 
 /* At most one line every WARN_EVERY from all processes together. */
-static void warn_of_refusals(request_rec *r, const dbguard_board_t *board)
+static int may_warn(dbguard_shared_t *shared)
 {
-    dbguard_shared_t *shared = board->shared;
     int64_t now = dbguard_clock_now();
     int64_t warned = shared->warned;
-    uint64_t total;
 
-    if (warned != 0 && now - warned < WARN_EVERY)
-        return;
-    if (!atomic_compare_exchange_strong(&shared->warned, &warned, now))
-        return;
-    total = shared->counters.refused;
+    return (warned == 0 || now - warned >= WARN_EVERY)
+           && atomic_compare_exchange_strong(&shared->warned, &warned, now);
+}
+
+static void warn_of_board(request_rec *r, const dbguard_shared_t *shared)
+{
+    uint32_t used = shared->prefix.held + shared->prefix.waiting
+                    + shared->settling;
+    const char *why = shared->prefix.closed
+                          ? "another one has replaced it in a reload; requests "
+                            "of processes from before are refused"
+                      : used >= shared->nslots
+                          ? "it has no slot left"
+                          : "it cannot be locked";
+
+    ap_log_rerror(APLOG_MARK, APLOG_WARNING, 0, r,
+                  "DBGUARD0022: refused because of the scoreboard, whatever "
+                  "tokens are free: %s (%u of %u slots in use)", why, used,
+                  shared->nslots);
+}
+
+static void warn_of_budget(request_rec *r, const dbguard_board_t *board)
+{
+    dbguard_shared_t *shared = board->shared;
+    uint64_t total = shared->counters.refused;
+
     ap_log_rerror(APLOG_MARK, APLOG_WARNING, 0, r,
                   "DBGUARD0021: the budget of %u is used up: %u requests hold "
                   "a token, %u wait, %" APR_UINT64_T_FMT " have been refused "
@@ -225,10 +245,15 @@ static void log_refusal(request_rec *r, const dbguard_record_t *record,
     ap_log_rerror(APLOG_MARK, APLOG_INFO, 0, r,
                   "DBGUARD0020: %s after %" APR_INT64_T_FMT " us: %s",
                   record->verdict, record->waited, record->endpoint);
-    /* An outage is the monitor's to tell; who hung up is not refused. */
-    if (board != NULL && reason != DBGUARD_REASON_ABORTED
-        && reason != DBGUARD_REASON_DATABASE)
-        warn_of_refusals(r, board);
+    /* An outage is the monitor's to tell; who hung up is not refused; that
+     * there is no board has been said. */
+    if (board == NULL || reason == DBGUARD_REASON_ABORTED
+        || reason == DBGUARD_REASON_DATABASE || !may_warn(board->shared))
+        return;
+    if (reason == DBGUARD_REASON_BOARD)
+        warn_of_board(r, board->shared);
+    else
+        warn_of_budget(r, board);
 }
 
 /* --- waiting ------------------------------------------------------------ */

@@ -5,7 +5,9 @@
  *   - Nothing here runs in a configtest or in the first of the two passes of a
  *     cold start: a live segment is touched only by its own server.
  *   - The configuration of a reload never ends the server. When it cannot be
- *     put into force, guarded requests are refused, and the log says so. */
+ *     put into force, guarded requests are refused, and the log says so.
+ *   - What is shown as in force ends with the configuration it is of: after a
+ *     reload without this module nobody comes who takes it back. */
 
 #include <errno.h>
 
@@ -186,6 +188,7 @@ static void publish(server_rec *s, dbguard_shared_t *shared,
     apr_pool_t *p = s->process->pconf;
     int set, guarded, refused;
 
+    shared->engine = engine;
     shared->nsettings = 0;
     for (set = 0; set < DBGUARD_SETS; set++)
         add_line(shared, dbguard_set_name(set), server->set[set].text,
@@ -196,8 +199,21 @@ static void publish(server_rec *s, dbguard_shared_t *shared,
              refused > 0 ? "a reload refused some of them: guarded" : "",
              "the whole configuration", refused == 0);
     add_refusal(shared, server, p);
-    shared->engine = engine;
     shared->facts = *dbguard_lint_facts();
+}
+
+/* A reload begins, and may leave the module out. Old processes go on as before:
+ * these words are only shown. When the server ends instead, its segment may be
+ * unmapped already. */
+static apr_status_t withdraw(void *data)
+{
+    dbguard_shared_t *shared = data;
+
+    if (ap_state_query(AP_SQ_MAIN_STATE) == AP_SQ_MS_DESTROY_CONFIG) {
+        shared->engine = DBGUARD_ENGINE_OFF;
+        shared->nsettings = 0;
+    }
+    return APR_SUCCESS;
 }
 
 void dbguard_startup_rules(const dbguard_server_t *server,
@@ -333,7 +349,6 @@ static int post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp,
     const dbguard_server_t *server = dbguard_server(s);
     int rv = OK;
 
-    (void)pconf;
     (void)plog;
     (void)ptemp;
     if (ap_state_query(AP_SQ_MAIN_STATE) == AP_SQ_MS_CREATE_PRE_CONFIG)
@@ -355,6 +370,9 @@ static int post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp,
     }
     if (rv == OK)
         dbguard_config_remember(s);
+    if (rv == OK && dbguard_board() != NULL)
+        apr_pool_cleanup_register(pconf, dbguard_board()->shared, withdraw,
+                                  apr_pool_cleanup_null);
     return rv;
 }
 

@@ -168,7 +168,8 @@ static void holders(const dbguard_view_t *view, const dbguard_snapshot_t *s)
     }
     dbguard_view_print(view, "</table></div>\n");
     if (i < s->nholders)
-        dbguard_view_print(view, "<p>and %u more</p>\n", s->nholders - i);
+        dbguard_view_print(view, "<p>and %u more that wait</p>\n",
+                           s->nholders - i);
 }
 
 static void database(const dbguard_view_t *view, const dbguard_snapshot_t *s)
@@ -199,7 +200,8 @@ static void database(const dbguard_view_t *view, const dbguard_snapshot_t *s)
 
 void dbguard_view_html(const dbguard_view_t *view, const dbguard_snapshot_t *s)
 {
-    dbguard_view_print(view, "<hr>\n<section class=\"dbguard\">\n");
+    dbguard_view_print(view,
+                       "<hr>\n<section id=\"dbguard\" class=\"dbguard\">\n");
     style(view);
     dbguard_view_print(view,
                        "<h2>Database connections (mod_dbguard)</h2>\n"

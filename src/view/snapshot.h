@@ -44,7 +44,8 @@ typedef struct dbguard_snapshot_t {
     dbguard_facts_t facts;
     int stale; /* the monitor has not been heard of for DBGUARD_STALE */
 
-    uint32_t nsettings;
+    uint32_t nsettings; /* 0: no configuration is in force: a reload is under
+                           way, or has left the module out */
     dbguard_setting_t settings[DBGUARD_SETTINGS];
 
     dbguard_span_t minute, hour;

@@ -127,7 +127,8 @@ static void holders(const dbguard_view_t *view, const dbguard_snapshot_t *s)
                           h->visitor.endpoint);
     }
     if (i < s->nholders)
-        dbguard_view_print(view, "... and %u more\n", s->nholders - i);
+        dbguard_view_print(view, "... and %u more that wait\n",
+                           s->nholders - i);
 }
 
 static void indented(const dbguard_view_t *view, const char *text)
@@ -203,7 +204,8 @@ void dbguard_view_text(const dbguard_view_t *view,
     dbguard_view_print(view, "mod_dbguard of httpd %u, up %" PRId64
                        " s, generation %u\n%s\n", s->parent,
                        s->uptime / SECOND, s->generation,
-                       !s->engine ? "DBGuardEngine Off: NOTHING IS GUARDED\n"
+                       !s->nsettings ? ""
+                       : !s->engine ? "DBGuardEngine Off: NOTHING IS GUARDED\n"
                        : s->limits.dryrun
                            ? "DBGuardEngine DryRun: NOBODY IS REFUSED\n"
                            : "");
@@ -221,10 +223,11 @@ void dbguard_view_text(const dbguard_view_t *view,
     if (!s->steady)
         dbguard_view_print(view, "         the scoreboard is being changed all "
                                  "the time; sums may not add up\n");
+    /* Who holds is what is looked for first. */
+    holders(view, s);
     minute(view, s);
     spans(view, s);
     totals(view, s);
-    holders(view, s);
     dbguard_view_print(view, "\n");
     dbguard_view_settings(view, s->settings, s->nsettings);
 }
