@@ -8,6 +8,7 @@ use lib "$FindBin::Bin/lib";
 use Test::More;
 use Time::HiRes qw(time);
 use DBGuard::Stack qw(wait_until slurp);
+use DBGuard::Topic qw(topic ends_with_topic);
 
 # Notes from when to when it ran, so that the test can count the overlaps.
 my $span = <<'END';
@@ -50,23 +51,11 @@ echo 'ran';
 END
 );
 
-my @stacks;
-
-# A topic of its own: whatever it dies of, the others are tested as well.
-sub topic
-{
-    my ($name, $code) = @_;
-    subtest $name => sub {
-        eval { $code->(); 1 } or fail("it goes on: $@");
-        $_->stop for splice @stacks;
-    };
-}
-
 sub start
 {
     my (%arg) = @_;
     my $stack = DBGuard::Stack->new(%arg);
-    push @stacks, $stack;
+    ends_with_topic($stack);
     $stack->start;
     return $stack->apache;
 }

@@ -8,6 +8,7 @@ use lib "$FindBin::Bin/lib";
 use Test::More;
 use Time::HiRes qw(time);
 use DBGuard::Stack qw(wait_until);
+use DBGuard::Topic qw(topic ends_with_topic is_figures);
 
 # Runs until the test opens its gate, and says which process it is.
 my $gate_php = <<'END';
@@ -22,18 +23,6 @@ while (!file_exists("$dir/gate.$name") && hrtime(true) < $end) {
 }
 echo 'ran';
 END
-
-my @stacks;
-
-# A topic of its own: whatever it dies of, the others are tested as well.
-sub topic
-{
-    my ($name, $code) = @_;
-    subtest $name => sub {
-        eval { $code->(); 1 } or fail("it goes on: $@");
-        $_->stop for splice @stacks;
-    };
-}
 
 sub config
 {
@@ -50,7 +39,7 @@ sub start
         config => config($budget, $queue, $patience // '60s'),
         docroot_config => 'DBGuard On',
     });
-    push @stacks, $stack;
+    ends_with_topic($stack);
     return $stack->start->apache;
 }
 
@@ -99,18 +88,6 @@ sub pids
     my ($apache, $state) = @_;
     my ($code, $text) = $apache->ctl('status');
     return $text =~ /^$state +\S+ +(\d+)/mg;
-}
-
-sub is_figures
-{
-    my ($apache, $held, $waiting, $what) = @_;
-    my $s;
-    wait_until(sub {
-        $s = $apache->status_auto;
-        $s->{DBGuardHeld} == $held && $s->{DBGuardWaiting} == $waiting;
-    }, 10, sub { "$held to hold and $waiting to wait ($what); it is "
-        . "$s->{DBGuardHeld} and $s->{DBGuardWaiting}" });
-    return pass("$held hold, $waiting wait: $what");
 }
 
 # Kills, and says how long it took until the figures were these.

@@ -10,6 +10,7 @@ use POSIX ();
 use Test::More;
 use Time::HiRes qw(time sleep);
 use DBGuard::Stack qw(wait_until slurp);
+use DBGuard::Topic qw(topic ends_with_topic is_figures);
 
 my %files = ('run.php' => <<'END');
 <?php
@@ -30,18 +31,6 @@ while (hrtime(true) < $end && !($gate && file_exists($gate))) {
 echo $_SERVER['DBGUARD_VERDICT'] ?? '-';
 END
 
-my @stacks;
-
-# A topic of its own: whatever it dies of, the others are tested as well.
-sub topic
-{
-    my ($name, $code) = @_;
-    subtest $name => sub {
-        eval { $code->(); 1 } or fail("it goes on: $@");
-        $_->stop for splice @stacks;
-    };
-}
-
 sub start
 {
     my ($config, %arg) = @_;
@@ -49,7 +38,7 @@ sub start
         workers => 24, php => 1, files => \%files,
         config => $config, docroot_config => 'DBGuard On', %arg,
     });
-    push @stacks, $stack;
+    ends_with_topic($stack);
     return $stack->start->apache;
 }
 
@@ -97,17 +86,6 @@ sub figures
     my ($apache) = @_;
     my $s = $apache->status_auto;
     return ($s->{DBGuardHeld}, $s->{DBGuardWaiting});
-}
-
-sub is_figures
-{
-    my ($apache, $held, $waiting, $what) = @_;
-    my @is;
-    wait_until(sub {
-        @is = figures($apache);
-        $is[0] == $held && $is[1] == $waiting;
-    }, 10, sub { "$held to hold and $waiting to wait ($what); it is @is" });
-    return pass("$held hold, $waiting wait: $what");
 }
 
 # The most that ran at once, and how many ran.

@@ -9,6 +9,7 @@ use IO::Socket::INET;
 use POSIX ();
 use Test::More;
 use DBGuard::Stack qw(wait_until slurp spew builddir);
+use DBGuard::Topic qw(topic ends_with_topic is_figures);
 
 my %files = ('run.php' => <<'END');
 <?php
@@ -28,18 +29,6 @@ while (isset($_GET['gate']) && !file_exists($gate)
 echo getmypid();
 END
 
-my @stacks;
-
-# A topic of its own: whatever it dies of, the others are tested as well.
-sub topic
-{
-    my ($name, $code) = @_;
-    subtest $name => sub {
-        eval { $code->(); 1 } or fail("it goes on: $@");
-        $_->stop for splice @stacks;
-    };
-}
-
 sub server
 {
     my ($config, %arg) = @_;
@@ -47,7 +36,7 @@ sub server
         workers => 2, config => "DBGuardEngine On\n$config",
         docroot_config => 'DBGuard On', %arg,
     });
-    push @stacks, $stack;
+    ends_with_topic($stack);
     return $stack->apache;
 }
 
@@ -76,18 +65,6 @@ sub open_gate
 }
 
 sub statuses { map { $_->[0]->response->{status} } @_ }
-
-sub is_figures
-{
-    my ($apache, $held, $waiting, $what) = @_;
-    my $s;
-    wait_until(sub {
-        $s = $apache->status_auto;
-        $s->{DBGuardHeld} == $held && $s->{DBGuardWaiting} == $waiting;
-    }, 10, sub { "$held to hold and $waiting to wait ($what); it is "
-        . "$s->{DBGuardHeld} and $s->{DBGuardWaiting}" });
-    return pass("$held hold, $waiting wait: $what");
-}
 
 # So many of them, one after the other, when so many hold and wait already.
 sub line_up
@@ -312,7 +289,8 @@ topic 'where none can be made' => sub {
     $apache->set(config => "DBGuardEngine On\n");
     is($apache->try_start, undef, 'where it can be made it starts');
     $apache->set(config => "DBGuardEngine On\nDBGuardScoreboard $dir.no/x\n");
-    isnt(($apache->configtest)[0], 0, 'a configtest beside it finds a wrong one');
+    isnt(($apache->configtest)[0], 0,
+        'a configtest beside it finds a wrong one');
     DBGuard::Process::run(DBGuard::Apache::httpd(), '-f', $apache->config_file,
         '-k', 'stop');
     wait_until(sub { !$apache->running }, 10, 'the end of the server');
@@ -589,7 +567,7 @@ SKIP: {
         upgrade($apache, 3);
         is_deeply([statuses($waits)], [503], 'who waited is told to come back');
         my $log = $apache->wait_log(qr/DBGUARD0022: .*/);
-        like($log, qr/has replaced it in a reload/, '... and the log knows why');
+        like($log, qr/has replaced it in a reload/, '... the log knows why');
         unlike($apache->error_log, qr/DBGUARD0021/,
             '... which is not the budget');
         my @new = map { gated($apache) } 1, 2;
