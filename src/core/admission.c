@@ -139,13 +139,18 @@ static void expel(dbguard_shared_t *shared, uint32_t slot,
                   dbguard_reason_t reason, int64_t now)
 {
     dbguard_slot_t *s = &shared->slots[slot];
+    dbguard_promise_t promise;
 
     dbguard_queue_remove(shared, slot);
     s->reason = reason;
     atomic_store_explicit(&s->state, DBGUARD_EXPELLED, memory_order_release);
     shared->endpoints[s->endpoint].refused++;
-    if (s->runs)
+    if (s->runs) {
+        /* On's would be given a place when it looks. */
+        dbguard_retry_promise(shared, s->endpoint, s->address, s->session, now,
+                              &promise);
         shared->counters.dryrun_refused++;
+    }
     else
         count_refusal(shared, reason, now);
 }
@@ -655,6 +660,12 @@ void dbguard_admission_poll(dbguard_board_t *board, dbguard_ticket_t ticket,
 
     if (s == NULL)
         refuse(shared, NULL, DBGUARD_REASON_BOARD, now, decision);
+    else if (s->runs && s->state != DBGUARD_HELD) {
+        /* A reload has turned DryRun on while it waited. */
+        decision->would = DBGUARD_WAIT;
+        decision->start = s->since = now;
+        s->used = 1;
+    }
     else if (s->state == DBGUARD_HELD) {
         s->used = 1;
         decision->start = s->granted;
@@ -758,6 +769,36 @@ apr_status_t dbguard_admission_reap(dbguard_board_t *board, int32_t pid,
     return APR_SUCCESS;
 }
 
+/* DryRun begins: who waits may go on, and will hear of it when it looks. */
+static void let_waiters_run(dbguard_shared_t *shared)
+{
+    uint32_t i;
+
+    for (i = 0; i < shared->nslots; i++) {
+        dbguard_slot_t *s = &shared->slots[i];
+
+        if (s->state == DBGUARD_WAITING && !s->runs) {
+            s->runs = 1;
+            shared->shadows++;
+        }
+    }
+}
+
+/* DryRun has ended: whatever it let run is out, however many that are. */
+static void count_the_running(section_t *in)
+{
+    dbguard_shared_t *shared = in->board->shared;
+    uint32_t i;
+
+    for (i = 0; i < shared->nslots; i++) {
+        const dbguard_slot_t *s = &shared->slots[i];
+
+        if (s->runs
+            && (s->state == DBGUARD_WAITING || s->state == DBGUARD_EXPELLED))
+            grant(in->board, i, in->now);
+    }
+}
+
 static void derive_queue(dbguard_limits_t *limits)
 {
     if (limits->workers > 0)
@@ -772,6 +813,10 @@ apr_status_t dbguard_admission_configure(dbguard_board_t *board,
     apr_status_t rv = begin(&in, board, now);
 
     if (rv == APR_SUCCESS) {
+        if (limits->dryrun)
+            let_waiters_run(board->shared);
+        else if (board->shared->limits.dryrun)
+            count_the_running(&in);
         board->shared->limits = *limits;
         derive_queue(&board->shared->limits);
         dbguard_reserve_derive(board->shared);

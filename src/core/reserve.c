@@ -120,11 +120,11 @@ static int leaves_enough(const dbguard_shared_t *shared, uint32_t free,
 {
     uint32_t need = dbguard_reserve_need(
         faded(shared, shared->demand.load) - mine);
-    uint32_t half = shared->limits.budget / 2;
+    uint32_t most = shared->limits.budget - shared->limits.budget / 4;
     uint32_t others = shared->prefix.held - held;
 
-    if (need > half)
-        need = half;
+    if (need > most)
+        need = most;
     return need <= others || free > need - others;
 }
 

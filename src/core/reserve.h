@@ -11,8 +11,9 @@
  *     its own, so that what holds much in the middle does not use up what is
  *     kept for the lightest.
  *   - For other clients, by work that holds longer than DBGUARD_LONG, and only
- *     for it: what all other addresses (sessions) need, at most half of the
- *     budget; less what they hold already. One that is alone leaves nothing.
+ *     for it: what all other addresses (sessions) need, at most three quarters of
+ *     the budget; less what they hold already. It binds while more than half
+ *     of the budget is out. One that is alone leaves nothing.
  *   - For other classes: what is missing to their minimums. A class below its
  *     own minimum leaves nothing at all.
  *
