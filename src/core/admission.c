@@ -20,8 +20,6 @@
  * whole seconds, and the way. */
 #define GRACE INT64_C(5000000)
 
-#define SECOND INT64_C(1000000)
-
 /* Those that have settled are free. */
 static void retire(dbguard_shared_t *shared, int64_t now)
 {
@@ -372,9 +370,9 @@ static dbguard_lane_t lane_of(dbguard_shared_t *shared,
         return DBGUARD_NORMAL;
     c = &dbguard_clients(shared)[client];
     if (c->place == 0 || c->promised != s->endpoint
-        || (now - c->place > GRACE && now - c->second > GRACE))
+        || (now - c->place > GRACE && now - c->told > GRACE))
         return DBGUARD_NORMAL;
-    if (now < c->place && now + SECOND <= c->second)
+    if (now < c->place && now < c->told)
         return s->session != DBGUARD_NONE ? DBGUARD_EARLY : DBGUARD_NORMAL;
     c->place = 0;
     return DBGUARD_ON_TIME;
@@ -393,7 +391,7 @@ static dbguard_slot_t *occupy(section_t *in, const dbguard_visitor_t *visitor,
                          : visitor->class;
     uint32_t endpoint = dbguard_endpoint_arrive(shared, key, visitor->endpoint,
                                                 class, now);
-    uint32_t flow = board->fifo ? DBGUARD_NEW(0)
+    uint32_t flow = board->fifo ? DBGUARD_OTHER(0)
                                 : dbguard_endpoint_flow(shared, endpoint);
     int64_t work = dbguard_endpoint_estimate(shared, endpoint, now);
     uint32_t address = dbguard_client_arrive(
@@ -498,7 +496,7 @@ static int is_hopeless(dbguard_shared_t *shared, uint32_t slot,
     uint32_t ahead = dbguard_queue_ahead(shared, slot);
 
     return s->lane != DBGUARD_ON_TIME
-           && ahead * work / dbguard_reserve_within(shared, s->flow)
+           && ahead * work / dbguard_reserve_own(shared, s->endpoint)
                   > patience;
 }
 

@@ -4,6 +4,7 @@
 #include "queue.h"
 
 #define ROUND (INT64_C(1) << 16)
+#define LOOKED_AT 16
 
 /* --- the three heaps -------------------------------------------------------- */
 
@@ -227,9 +228,26 @@ static uint64_t behind(dbguard_shared_t *shared, const dbguard_slot_t *s)
                     : (uint64_t)(c->held + c->waiting) * ROUND + ROUND / 2;
 }
 
+/* Never before what the same address has waiting there already. */
 static void tag(dbguard_shared_t *shared, dbguard_slot_t *s)
 {
+    const dbguard_client_t *c = client_of(shared, s->address);
+
     s->tag = shared->endpoints[s->flow].round + behind(shared, s);
+    if (c != NULL && c->flow == s->flow && s->tag < c->turn[s->first])
+        s->tag = c->turn[s->first];
+}
+
+static void take_turn(dbguard_shared_t *shared, const dbguard_slot_t *s)
+{
+    dbguard_client_t *c = client_of(shared, s->address);
+
+    if (c == NULL)
+        return;
+    if (c->flow != s->flow)
+        c->turn[0] = c->turn[1] = 0;
+    c->flow = s->flow;
+    c->turn[s->first] = s->tag;
 }
 
 static void count(dbguard_shared_t *shared, dbguard_slot_t *s, uint32_t one)
@@ -249,22 +267,40 @@ static void count(dbguard_shared_t *shared, dbguard_slot_t *s, uint32_t one)
         session->waiting += one;
 }
 
+/* In order of arrival: nearly always it is the newest. */
+static void line_up(dbguard_shared_t *shared, uint32_t slot)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+    dbguard_endpoint_t *f = &shared->endpoints[s->flow];
+
+    s->prev = f->last;
+    s->next = DBGUARD_NONE;
+    while (s->prev != DBGUARD_NONE
+           && shared->slots[s->prev].serial > s->serial) {
+        s->next = s->prev;
+        s->prev = shared->slots[s->prev].prev;
+    }
+    if (s->prev == DBGUARD_NONE)
+        f->first = slot;
+    else
+        shared->slots[s->prev].next = slot;
+    if (s->next == DBGUARD_NONE)
+        f->last = slot;
+    else
+        shared->slots[s->next].prev = slot;
+}
+
 void dbguard_queue_add(dbguard_shared_t *shared, uint32_t slot)
 {
     dbguard_slot_t *s = &shared->slots[slot];
     dbguard_endpoint_t *f = &shared->endpoints[s->flow];
 
     s->parked = 0;
-    s->prev = f->last;
-    s->next = DBGUARD_NONE;
-    if (f->last == DBGUARD_NONE)
-        f->first = slot;
-    else
-        shared->slots[f->last].next = slot;
-    f->last = slot;
+    line_up(shared, slot);
     if (f->waiting == 0 && f->used < shared->time)
         f->used = shared->time;
     tag(shared, s);
+    take_turn(shared, s);
     s->fresh = s->tag == f->round;
     count(shared, s, 1);
     weigh(shared, s->flow, f->waiting - 1);
@@ -374,22 +410,40 @@ uint32_t dbguard_queue_any(const dbguard_shared_t *shared)
     return shared->endpoints[shared->heaviest].first;
 }
 
+/* The newest of a flow, but not one that was told to come now as long as there
+ * is another among the newest few. */
+static uint32_t newest(const dbguard_shared_t *shared, uint32_t flow)
+{
+    uint32_t last = shared->endpoints[flow].last;
+    uint32_t slot = last;
+    int i;
+
+    for (i = 0; i < LOOKED_AT && slot != DBGUARD_NONE; i++) {
+        if (shared->slots[slot].lane != DBGUARD_ON_TIME)
+            return slot;
+        slot = shared->slots[slot].prev;
+    }
+    return last;
+}
+
 uint32_t dbguard_queue_victim(dbguard_shared_t *shared, uint32_t slot)
 {
     dbguard_slot_t *s = &shared->slots[slot];
     const dbguard_endpoint_t *f = &shared->endpoints[s->flow];
     uint32_t most = shared->heaviest;
+    uint32_t own;
     int64_t work = ((int64_t)f->waiting + 1) * f->hold
                    / weight_of(shared, s->class);
 
     if (most == DBGUARD_NONE)
         return DBGUARD_NONE;
     if (most != s->flow && work < shared->endpoints[most].backlog)
-        return shared->endpoints[most].last;
+        return newest(shared, most);
     tag(shared, s);
-    if (f->last != DBGUARD_NONE && waiter_before(shared, slot, f->last))
-        return f->last;
-    return DBGUARD_NONE;
+    own = newest(shared, s->flow);
+    return own != DBGUARD_NONE && waiter_before(shared, slot, own)
+               ? own
+               : DBGUARD_NONE;
 }
 
 uint32_t dbguard_queue_ahead(dbguard_shared_t *shared, uint32_t slot)

@@ -113,19 +113,23 @@ static int64_t faded(const dbguard_shared_t *shared, const int64_t what[2])
            + what[1] / DBGUARD_LOAD_TICKS * (DBGUARD_LOAD_TICKS - passed);
 }
 
-/* What must stay free when `mine` of the load and of the tokens are the
- * client's own. */
+/* Does that leave others enough, when `mine` of the load and of the tokens are
+ * the client's own? While they have less than they need, up to an eighth stays
+ * free for them, and they are before it in the queue: it is parked. */
 static int leaves_enough(const dbguard_shared_t *shared, uint32_t free,
                          int64_t mine, uint32_t held)
 {
     uint32_t need = dbguard_reserve_need(
         faded(shared, shared->demand.load) - mine);
     uint32_t most = shared->limits.budget - shared->limits.budget / 4;
+    uint32_t spare = shared->limits.budget / 8;
     uint32_t others = shared->prefix.held - held;
 
     if (need > most)
         need = most;
-    return need <= others || free > need - others;
+    if (need <= others)
+        return 1;
+    return free > (need - others < spare ? need - others : spare);
 }
 
 static int may_have(dbguard_shared_t *shared, uint32_t free, uint32_t client)

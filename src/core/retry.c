@@ -98,11 +98,12 @@ static void take(dbguard_shared_t *shared, uint32_t endpoint,
 }
 
 static void remember(dbguard_client_t *client, uint32_t endpoint,
-                     int64_t place, int64_t second)
+                     int64_t place, int64_t second, int64_t told)
 {
     if (client != NULL) {
         client->place = place;
         client->second = second;
+        client->told = told;
         client->promised = endpoint;
     }
 }
@@ -114,7 +115,7 @@ void dbguard_retry_promise(dbguard_shared_t *shared, uint32_t endpoint,
     dbguard_client_t *clients = dbguard_clients(shared);
     dbguard_client_t *a = address == DBGUARD_NONE ? NULL : &clients[address];
     dbguard_client_t *s = session == DBGUARD_NONE ? NULL : &clients[session];
-    int64_t place, second;
+    int64_t place, second, told;
 
     if (s != NULL && s->place > now && s->promised == endpoint) {
         place = s->place;
@@ -123,12 +124,13 @@ void dbguard_retry_promise(dbguard_shared_t *shared, uint32_t endpoint,
     else
         take(shared, endpoint, a, now, &place, &second);
     promise->after = limited(shared, place - now);
-    promise->seconds = whole(limited(shared, second - now));
-    /* What was said counts. */
+    second = limited(shared, second - now);
+    promise->seconds = whole(second);
+    /* What was said counts, not where the line was. */
     place = now + promise->after;
-    second = now + promise->seconds * SECOND;
-    remember(a, endpoint, place, second);
-    remember(s, endpoint, place, second);
+    told = now + promise->seconds * SECOND;
+    remember(a, endpoint, place, now + second, told);
+    remember(s, endpoint, place, now + second, told);
 }
 
 void dbguard_retry_spread(dbguard_shared_t *shared, dbguard_promise_t *promise)
