@@ -290,8 +290,8 @@ static void refused(model_t *m, uint32_t at, const dbguard_decision_t *d)
 {
     wish_t *w = &m->wishes[at];
     const scene_stream_t *stream = &m->streams[w->stream];
-    int64_t told = m->now + d->retry.after;
-    int64_t time = told;
+    int64_t time = m->now + d->retry.after;
+    int64_t told = time;
 
     figures(m, at)->refused[d->reason]++;
     if (m->now - w->since > HANGS_UP || !w->returns
@@ -301,7 +301,7 @@ static void refused(model_t *m, uint32_t at, const dbguard_decision_t *d)
     }
     w->tries--;
     if (stream->returns == SCENE_SECONDS)
-        time = m->now + d->retry.seconds * SCENE_SECOND;
+        time = told = m->now + d->retry.seconds * SCENE_SECOND;
     else if (stream->returns == SCENE_ANYWAY)
         time = m->now + stream->after;
     w->told = told;
