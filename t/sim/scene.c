@@ -20,7 +20,7 @@ const char *const scene_figure_names[FIGURES]
 
 typedef struct reader_t {
     scene_t *scene;
-    int line; /* where the statement began */
+    int line; /* where the statement began; 0: the file as a whole */
     int words;
     char *word[WORDS];
     char *error;
@@ -34,7 +34,9 @@ static int wrong(reader_t *r, const char *format, ...)
 static int wrong(reader_t *r, const char *format, ...)
 {
     va_list args;
-    int n = snprintf(r->error, r->size, "%s:%d: ", r->scene->file, r->line);
+    int n = r->line > 0 ? snprintf(r->error, r->size, "%s:%d: ",
+                                   r->scene->file, r->line)
+                        : snprintf(r->error, r->size, "%s: ", r->scene->file);
 
     if (n > 0 && (size_t)n < r->size) {
         va_start(args, format);
@@ -343,8 +345,10 @@ static int read_change(reader_t *r)
 
     if (r->scene->nchanges == SCENE_CHANGES)
         return wrong(r, "more than %d changes", SCENE_CHANGES);
-    if (r->words < 4 || !read_time(r, r->word[1], &c->time))
-        return r->words < 4 ? wrong(r, "expected: at TIME WHAT VALUE") : 0;
+    if (r->words < 4)
+        return wrong(r, "expected: at TIME WHAT VALUE");
+    if (!read_time(r, r->word[1], &c->time))
+        return 0;
     r->scene->nchanges++;
     if (strcmp(r->word[2], "budget") == 0) {
         c->what = CHANGE_BUDGET;
@@ -495,6 +499,7 @@ int scene_load(scene_t *scene, const char *file, char *error, size_t size)
     if (in == NULL)
         return wrong(&r, "%s", strerror(errno));
     read = read_file(&r, in);
+    r.line = 0;
     fclose(in);
     if (read && scene->time == 0)
         return wrong(&r, "how long does it last? time DURATION");

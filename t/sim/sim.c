@@ -1,19 +1,24 @@
 /* sim: what would happen, as a table. See scene.h and README.md. */
 
+#include <getopt.h>
+#include <glob.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
-#include <getopt.h>
 
 #include "scene.h"
+
+#ifndef SCENARIOS
+#define SCENARIOS "t/sim/*.scenario"
+#endif
 
 static void usage(FILE *out)
 {
     fputs("usage: sim [--policy guard|fifo|limit|proxy|all] [--seed N] "
           "[--seeds N]\n"
-          "           --scenario FILE ... | FILE ...\n"
-          "Runs each scenario and prints what became of whom.\n"
+          "           [--scenario FILE | FILE] ...\n"
+          "Runs each scenario and prints what became of whom; without any,\n"
+          "all of " SCENARIOS ".\n"
           "  --policy P  one of them; default: guard and fifo, and those that\n"
           "              the scenario expects something of\n"
           "  --seed N    begin with this seed; default 1\n"
@@ -210,7 +215,15 @@ static int run_file(const char *file, unsigned asked, uint64_t seed,
     return missed;
 }
 
-int main(int argc, char **argv)
+typedef struct order_t {
+    const char **files;
+    int nfiles;
+    unsigned policies; /* 0: those that the scenarios speak of */
+    uint64_t seed, seeds;
+} order_t;
+
+/* The exit code when there is nothing to do, or -1. */
+static int read_options(int argc, char **argv, order_t *order)
 {
     static const struct option options[] = {
         {"scenario", required_argument, NULL, 'f'},
@@ -220,31 +233,25 @@ int main(int argc, char **argv)
         {"help", no_argument, NULL, 'h'},
         {NULL, 0, NULL, 0},
     };
-    const char **files = calloc((size_t)argc, sizeof(*files));
-    int nfiles = 0, missed = 0, option, i;
-    unsigned asked = 0, policy;
-    uint64_t seed = 1, seeds = 1;
+    int option;
 
-    if (files == NULL)
-        return 2;
     while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
         switch (option) {
         case 'f':
-            files[nfiles++] = optarg;
+            order->files[order->nfiles++] = optarg;
             break;
         case 'p':
-            policy = policy_named(optarg);
-            if (policy == 0) {
+            if (policy_named(optarg) == 0) {
                 fprintf(stderr, "sim: there is no policy %s\n", optarg);
                 return 2;
             }
-            asked |= policy;
+            order->policies |= policy_named(optarg);
             break;
         case 's':
-            seed = strtoull(optarg, NULL, 10);
+            order->seed = strtoull(optarg, NULL, 10);
             break;
         case 'n':
-            seeds = strtoull(optarg, NULL, 10);
+            order->seeds = strtoull(optarg, NULL, 10);
             break;
         default:
             usage(option == 'h' ? stdout : stderr);
@@ -252,13 +259,29 @@ int main(int argc, char **argv)
         }
     }
     while (optind < argc)
-        files[nfiles++] = argv[optind++];
-    if (nfiles == 0) {
-        usage(stderr);
+        order->files[order->nfiles++] = argv[optind++];
+    return -1;
+}
+
+int main(int argc, char **argv)
+{
+    order_t order = {calloc((size_t)argc, sizeof(char *)), 0, 0, 1, 1};
+    glob_t all = {0};
+    int missed = 0, code, i;
+
+    if (order.files == NULL)
         return 2;
-    }
-    for (i = 0; i < nfiles; i++)
-        missed += run_file(files[i], asked, seed, seeds);
-    free(files);
+    code = read_options(argc, argv, &order);
+    if (code >= 0)
+        return code;
+    for (i = 0; i < order.nfiles; i++)
+        missed += run_file(order.files[i], order.policies, order.seed,
+                           order.seeds);
+    if (order.nfiles == 0 && glob(SCENARIOS, 0, NULL, &all) == 0)
+        for (i = 0; i < (int)all.gl_pathc; i++)
+            missed += run_file(all.gl_pathv[i], order.policies, order.seed,
+                               order.seeds);
+    globfree(&all);
+    free(order.files);
     return missed > 0;
 }
