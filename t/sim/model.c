@@ -81,7 +81,7 @@ static void *grown(void *memory, size_t n, size_t size)
     return more;
 }
 
-/* --- chance ------------------------------------------------------------------ */
+/* --- chance -------------------------------------------------------------- */
 
 static uint64_t mixed(uint64_t x)
 {
@@ -123,7 +123,7 @@ static int64_t hold_of(const scene_hold_t *hold, const wish_t *w)
     return (int64_t)(hold->hold[i] * hold->factor);
 }
 
-/* --- events ------------------------------------------------------------------- */
+/* --- events -------------------------------------------------------------- */
 
 static int sooner(const event_t *a, const event_t *b)
 {
@@ -167,7 +167,7 @@ static event_t next_event(model_t *m)
     return first;
 }
 
-/* --- clients -------------------------------------------------------------------- */
+/* --- clients ------------------------------------------------------------- */
 
 static scene_figures_t *figures(model_t *m, uint32_t wish)
 {
@@ -308,7 +308,7 @@ static void refused(model_t *m, uint32_t at, const dbguard_decision_t *d)
     later(m, time, COME, at, 0);
 }
 
-/* --- the server ------------------------------------------------------------------ */
+/* --- the server ---------------------------------------------------------- */
 
 static void visit(const model_t *m, const wish_t *w,
                   dbguard_visitor_t *visitor)
@@ -555,7 +555,7 @@ static void change(model_t *m, const scene_change_t *c)
     }
 }
 
-/* --- the run ----------------------------------------------------------------------- */
+/* --- the run ------------------------------------------------------------- */
 
 static void open_board(model_t *m, uint32_t nslots)
 {

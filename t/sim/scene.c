@@ -46,7 +46,7 @@ static int wrong(reader_t *r, const char *format, ...)
     return 0;
 }
 
-/* --- values ---------------------------------------------------------------- */
+/* --- values -------------------------------------------------------------- */
 
 /* A number with one of these units behind it; 0 when it is not one. */
 typedef struct unit_t {
@@ -153,7 +153,7 @@ static int read_hold(reader_t *r, char *text, scene_hold_t *hold)
     return 1;
 }
 
-/* --- statements --------------------------------------------------------------- */
+/* --- statements ---------------------------------------------------------- */
 
 static int read_title(reader_t *r)
 {
@@ -508,7 +508,7 @@ int scene_load(scene_t *scene, const char *file, char *error, size_t size)
     return read;
 }
 
-/* --- figures ---------------------------------------------------------------- */
+/* --- figures ------------------------------------------------------------- */
 
 static double quotient(uint64_t a, uint64_t b)
 {

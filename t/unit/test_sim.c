@@ -177,7 +177,7 @@ START_TEST(a_run_can_be_repeated)
 }
 END_TEST
 
-/* --- what operators write ---------------------------------------------------- */
+/* --- what operators write ------------------------------------------------ */
 
 typedef struct wrong_t {
     const char *text;
