@@ -27,6 +27,7 @@ int main(void)
     srunner_add_suite(runner, snapshot_suite());
     srunner_add_suite(runner, view_suite());
     srunner_add_suite(runner, simulation_suite());
+    srunner_add_suite(runner, sim_suite());
     srunner_add_suite(runner, cost_suite());
     srunner_add_suite(runner, crash_suite());
     srunner_run_all(runner, CK_ENV);

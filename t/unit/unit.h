@@ -98,6 +98,7 @@ Suite *rates_suite(void);
 Suite *recorder_suite(void);
 Suite *registered_suite(void);
 Suite *settle_suite(void);
+Suite *sim_suite(void);
 Suite *simulation_suite(void);
 Suite *snapshot_suite(void);
 Suite *value_suite(void);
