@@ -135,8 +135,11 @@ END
         output => "$dir/haproxy.log",
         command => ['/usr/sbin/haproxy', '-db', '-f', "$dir/haproxy.cfg"]);
     wait_until(sub {
-        DBGuard::Client->new(port => $port, path => '/static/style.css')
-            ->response(1)->{status} == 200;
+        my $answer = eval {
+            DBGuard::Client->new(port => $port, path => '/static/style.css')
+                ->response(1);
+        };
+        $answer && $answer->{status} == 200;
     }, 10, 'HAProxy to answer');
     return $port;
 }
