@@ -352,7 +352,7 @@ static void refuse(dbguard_shared_t *shared, const dbguard_slot_t *s,
                               &decision->retry);
 }
 
-/* --- who comes --------------------------------------------------------------- */
+/* --- who comes ----------------------------------------------------------- */
 
 static uint32_t under_way(const dbguard_client_t *c)
 {
@@ -621,7 +621,7 @@ void dbguard_admission_enter(dbguard_board_t *board,
     finish(&in);
 }
 
-/* --- who waits, and who goes -------------------------------------------------- */
+/* --- who waits, and who goes --------------------------------------------- */
 
 /* The slot that a ticket stands for, or NULL when it is no longer in force. */
 static dbguard_slot_t *find(dbguard_shared_t *shared, dbguard_ticket_t ticket)

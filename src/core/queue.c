@@ -6,7 +6,7 @@
 #define ROUND (INT64_C(1) << 16)
 #define LOOKED_AT 16
 
-/* --- the three heaps -------------------------------------------------------- */
+/* --- the three heaps ----------------------------------------------------- */
 
 static dbguard_link_t *waiter_link(void *base, uint32_t slot)
 {
@@ -59,7 +59,7 @@ static const dbguard_heap_t by_turn = {waiter_link, waiter_before};
 static const dbguard_heap_t by_time = {flow_link, flow_before};
 static const dbguard_heap_t by_backlog = {heavy_link, heavier};
 
-/* --- flows ------------------------------------------------------------------ */
+/* --- flows --------------------------------------------------------------- */
 
 static uint32_t weight_of(const dbguard_shared_t *shared, uint32_t class)
 {
@@ -127,7 +127,7 @@ int dbguard_queue_sort(dbguard_shared_t *shared, uint32_t flow, int64_t now)
     return f->waiting > 0;
 }
 
-/* --- waiters ---------------------------------------------------------------- */
+/* --- waiters ------------------------------------------------------------- */
 
 static dbguard_client_t *client_of(dbguard_shared_t *shared, uint32_t client)
 {
@@ -328,7 +328,7 @@ void dbguard_queue_remove(dbguard_shared_t *shared, uint32_t slot)
     weigh(shared, s->flow, f->waiting + 1);
 }
 
-/* --- virtual times ---------------------------------------------------------- */
+/* --- virtual times ------------------------------------------------------- */
 
 void dbguard_queue_charge(dbguard_shared_t *shared, uint32_t slot, int64_t now)
 {
@@ -362,7 +362,7 @@ void dbguard_queue_correct(dbguard_shared_t *shared, uint32_t slot,
         settle_in(shared, s->flow);
 }
 
-/* --- who is next, and who has to go ------------------------------------------ */
+/* --- who is next, and who has to go -------------------------------------- */
 
 /* The flow that has had least, of those whose work may have a token. */
 static uint32_t next_flow(const dbguard_shared_t *shared,

@@ -93,7 +93,7 @@ static int64_t now(void)
     return t.tv_sec * SECOND + t.tv_nsec / 1000 - epoch;
 }
 
-/* --- the plan -------------------------------------------------------------- */
+/* --- the plan ------------------------------------------------------------ */
 
 static void plan(struct request *r)
 {
@@ -181,7 +181,7 @@ static void read_plan(void)
     }
 }
 
-/* --- one request ------------------------------------------------------------ */
+/* --- one request --------------------------------------------------------- */
 
 static int status_of(const struct request *r)
 {
@@ -320,7 +320,7 @@ static void listen_to(struct request *r)
         end(r, n == 0 || r->got > 0);
 }
 
-/* --- all of them --------------------------------------------------------------- */
+/* --- all of them --------------------------------------------------------- */
 
 static void give_up(void)
 {
