@@ -240,7 +240,8 @@ typedef struct dbguard_shared_t {
     uint32_t need[DBGUARD_BINS]; /* of the work up to each bin */
     uint32_t bin_held[DBGUARD_BINS];
     uint32_t class_held[DBGUARD_CLASSES];
-    uint32_t class_min[DBGUARD_CLASSES], class_max[DBGUARD_CLASSES]; /* tokens */
+    uint32_t class_min[DBGUARD_CLASSES]; /* tokens */
+    uint32_t class_max[DBGUARD_CLASSES]; /* UINT32_MAX: no limit */
     uint32_t minimums;   /* any of class_min is set */
     uint32_t client_max; /* limits.client_hold in tokens; 0: not set */
     dbguard_endpoint_t endpoints[DBGUARD_ENDPOINTS];

@@ -28,8 +28,8 @@ typedef struct dbguard_client_t {
     int64_t second; /* the same in the line of those that count in seconds, */
     int64_t told;   /* and as it was said to it, in whole ones */
     uint32_t promised; /* and to which endpoint */
-    uint64_t turn[2]; /* of an address: the last tag given to it in this flow, */
-    uint32_t flow;    /* to a further request and to a first one */
+    uint64_t turn[2]; /* of an address: the last tags given to it in this */
+    uint32_t flow;    /* flow, to a further request and to a first one */
 
     /* Derived from the slots. */
     uint32_t here; /* slots that name it, whatever their state */

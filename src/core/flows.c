@@ -269,7 +269,9 @@ void dbguard_flows_create(dbguard_shared_t *shared)
 
     for (i = 0; i < DBGUARD_ENDPOINTS; i++)
         reset(&shared->endpoints[i],
-              i >= DBGUARD_FIXED ? "" : i < DBGUARD_CLASSES ? "(new)" : "(other)",
+              i < DBGUARD_CLASSES ? "(new)"
+              : i < DBGUARD_FIXED ? "(other)"
+                                  : "",
               i % DBGUARD_CLASSES);
     shared->endpoints_hand = DBGUARD_FIXED;
 }

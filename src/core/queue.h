@@ -21,8 +21,8 @@
  * Lanes: who was told when to come back and came then is before all others of
  * its flow, who came back earlier is behind them.
  *
- * A waiter whose client has its share (reserve.h) is parked when its turn comes:
- * it waits, but is in no heap, until a token comes back or it looks again.
+ * A waiter whose client has its share (reserve.h) is parked when its turn
+ * comes: it waits, but is in no heap, until something changes or it looks again.
  *
  * Invariants
  *   - Who waits is in the list of its flow and in the flow's heap, or parked.
@@ -73,8 +73,8 @@ void dbguard_queue_unpark(struct dbguard_shared_t *shared);
  * is known by now. */
 void dbguard_queue_look(struct dbguard_shared_t *shared, uint32_t slot,
                         int64_t now);
-/* A flow whose estimate may have changed is put where it belongs. Returns 1 when
- * those who wait in it may have gained by it. */
+/* A flow whose estimate may have changed is put where it belongs. Returns 1
+ * when those who wait in it may have gained by it. */
 int dbguard_queue_sort(struct dbguard_shared_t *shared, uint32_t flow,
                         int64_t now);
 

@@ -61,7 +61,8 @@ void dbguard_reserve_look(const dbguard_board_t *board, dbguard_limit_t *limit)
         if (shared->class_held[b] < shared->class_min[b])
             limit->missing += shared->class_min[b] - shared->class_held[b];
     memset(limit->reserve, 0, sizeof(limit->reserve));
-    if (board->fifo || limit->free == 0 || limit->free > quarter + limit->missing)
+    if (board->fifo || limit->free == 0
+        || limit->free > quarter + limit->missing)
         return;
     used = shared->bin_held[0] + shared->bin_held[1];
     for (b = 3; b < DBGUARD_BINS; b++) {

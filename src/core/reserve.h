@@ -11,9 +11,9 @@
  *     its own, so that what holds much in the middle does not use up what is
  *     kept for the lightest.
  *   - For other clients, by work that holds longer than DBGUARD_LONG, and only
- *     for it: what all other addresses (sessions) need, at most three quarters of
- *     the budget; less what they hold already. It binds while more than half
- *     of the budget is out. One that is alone leaves nothing.
+ *     by it, while more than half of the budget is out: when all other addresses
+ *     (sessions) hold less than they need, or than three quarters of the budget,
+ *     what is missing, at most an eighth. One that is alone leaves nothing.
  *   - For other classes: what is missing to their minimums. A class below its
  *     own minimum leaves nothing at all.
  *
@@ -24,8 +24,8 @@
  * not what anything is kept free for: a tab that loops comes one request after
  * the other, however many, and would keep a quarter of the budget free for
  * itself. What it sends is excess: it leaves free what all lighter work needs,
- * however light it is, and counts neither as need nor as use of that. The client
- * is the session, once it has been seen before; else the address. */
+ * however light it is, and counts neither as need nor as use of that. The
+ * client is the session, once it has been seen before; else the address. */
 
 #include <stdint.h>
 

@@ -135,12 +135,8 @@ END
         output => "$dir/haproxy.log",
         command => ['/usr/sbin/haproxy', '-db', '-f', "$dir/haproxy.cfg"]);
     wait_until(sub {
-        my $answer = eval {
-            DBGuard::Client->new(port => $port, path => '/static/style.css')
-                ->response(1);
-        };
-        $answer && $answer->{status} == 200;
-    }, 10, 'HAProxy to answer');
+        IO::Socket::INET->new(PeerAddr => '127.0.0.1', PeerPort => $port);
+    }, 10, 'HAProxy to listen');
     return $port;
 }
 
