@@ -22,7 +22,8 @@
  * its flow, who came back earlier is behind them.
  *
  * A waiter whose client has its share (reserve.h) is parked when its turn
- * comes: it waits, but is in no heap, until something changes or it looks again.
+ * comes: it waits, but is in no heap, until something changes or it looks
+ * again.
  *
  * Invariants
  *   - Who waits is in the list of its flow and in the flow's heap, or parked.

@@ -10,10 +10,11 @@
  *     less what they hold already. The largest of these over all bins up to
  *     its own, so that what holds much in the middle does not use up what is
  *     kept for the lightest.
- *   - For other clients, by work that holds longer than DBGUARD_LONG, and only
- *     by it, while more than half of the budget is out: when all other addresses
- *     (sessions) hold less than they need, or than three quarters of the budget,
- *     what is missing, at most an eighth. One that is alone leaves nothing.
+ *   - For other clients, by work that holds longer than DBGUARD_LONG, only by
+ *     it, while more than half of the budget is out: when all other addresses
+ *     (sessions) hold less than they need, or than three quarters of the
+ *     budget, what is missing, at most an eighth. One that is alone leaves
+ *     nothing.
  *   - For other classes: what is missing to their minimums. A class below its
  *     own minimum leaves nothing at all.
  *
