@@ -129,10 +129,10 @@ static void somebody_dies_inside(void)
     pid_t pid = fork();
 
     if (pid == 0) {
-        dbguard_board_lock(&board);
+        dbguard_board_lock(&board, now);
         board.shared->free_head = DBGUARD_NONE;
         board.shared->prefix.held = 7;
-        board.shared->queue_head = DBGUARD_NONE;
+        board.shared->heaviest = DBGUARD_NONE;
         _exit(0);
     }
     ck_assert_int_eq(wait_for(pid), 0);
@@ -578,7 +578,7 @@ static int crowd_process; /* which of them this one is */
 
 static void *crowd_thread(void *thread)
 {
-    dbguard_visitor_t visitor = {getpid(), "192.0.2.1", "GET /"};
+    dbguard_visitor_t visitor = {.pid = getpid(), .endpoint = "GET /"};
     uint64_t bit = bit_of(crowd_process, (int)(intptr_t)thread);
     dbguard_decision_t d;
     int64_t held;
