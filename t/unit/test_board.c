@@ -259,6 +259,12 @@ static void spoil(int how, uint32_t waits)
     case 12:
         shared->settling = 1;
         break;
+    case 13:
+        shared->parked_head = shared->free_head;
+        break;
+    case 14:
+        shared->parked_tail = SLOTS;
+        break;
     default:
         shared->held_head = DBGUARD_NONE;
     }
@@ -357,6 +363,7 @@ static void scramble_slot(dbguard_shared_t *shared, uint32_t i)
     s->first = any(2);
     s->fresh = any(2);
     s->parked = any(2);
+    s->excess = any(2);
     s->lane = any(DBGUARD_EARLY + 1);
     s->tag = any(UINT32_MAX);
     s->link.child = any(UINT32_MAX);
@@ -374,6 +381,7 @@ static void scramble_tables(dbguard_shared_t *shared)
 
         e->head = any(UINT32_MAX);
         e->chain = any(DBGUARD_ENDPOINTS);
+        e->here = any(9);
         e->held = any(9);
         e->waiting = any(9);
         e->fresh = any(9);
@@ -388,6 +396,7 @@ static void scramble_tables(dbguard_shared_t *shared)
     for (i = 0; i < 2 * ADDRESSES; i++) {
         clients[i].head = any(UINT32_MAX);
         clients[i].chain = any(shared->nclients);
+        clients[i].here = any(9);
         clients[i].held = any(9);
         clients[i].waiting = any(9);
         clients[i].firsts = any(9);
@@ -401,7 +410,9 @@ static void scramble_tables(dbguard_shared_t *shared)
     shared->ready_bins[any(DBGUARD_CLASSES)] = any(UINT32_MAX);
     shared->ready_classes = any(UINT32_MAX);
     shared->heaviest = any(UINT32_MAX);
-    shared->load_sum = any(UINT32_MAX);
+    shared->parked_head = any(UINT32_MAX);
+    shared->parked_tail = any(shared->nslots);
+    shared->shadows = any(9);
     shared->class_held[any(DBGUARD_CLASSES)] = any(UINT32_MAX);
     shared->class_min[any(DBGUARD_CLASSES)] = any(9);
     shared->class_max[any(DBGUARD_CLASSES)] = any(9);
@@ -446,7 +457,7 @@ static void populate(void)
         teach(name, (uint32_t)i % 3, 1000 << i);
     }
     for (i = 0; i < ADDRESSES; i++)
-        dbguard_client_arrive(board.shared, 100 + (uint64_t)i, 0, DBGUARD_NONE,
+        dbguard_client_arrive(board.shared, 100 + (uint64_t)i, DBGUARD_NONE,
                               now);
 }
 
@@ -534,7 +545,7 @@ Suite *board_suite(void)
     tcase_add_checked_fixture(tc, setup_shared, board_close);
     tcase_add_test(tc, locking_twice);
     tcase_add_test(tc, every_section_moves_seq_by_two);
-    tcase_add_loop_test(tc, a_failed_check_repairs, 0, 14);
+    tcase_add_loop_test(tc, a_failed_check_repairs, 0, 16);
     tcase_add_loop_test(tc, what_settles_is_checked, 0, 5);
     tcase_add_loop_test(tc, rebuild_from_anything, 1, 4);
     tcase_add_test(tc, rebuild_finds_the_serial);

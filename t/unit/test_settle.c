@@ -225,9 +225,9 @@ START_TEST(rebuild_knows_what_settles)
     dbguard_board_rebuild(board.shared);
     board_expect(0, 0);
     ck_assert_uint_eq(board.shared->settling, 4);
-    for (i = 0; i < 4; i++) /* in whatever order */
+    for (i = 0; i < 4; i++) /* all as the last one */
         starts += admitted().start - START;
-    ck_assert_int_eq(starts, 0 + 100 + 200 + 300 + 4 * SETTLE);
+    ck_assert_int_eq(starts, 4 * (300 + SETTLE));
     enter_to(DBGUARD_WAIT);
 }
 END_TEST
@@ -304,8 +304,8 @@ START_TEST(a_closed_board_in_dryrun)
 }
 END_TEST
 
-/* After a repair too they are free in the order in which they came back. */
-START_TEST(rebuild_keeps_the_order_of_return)
+/* After a repair none is free before it has settled. */
+START_TEST(rebuild_lets_all_of_them_settle)
 {
     dbguard_ticket_t t[4];
     int i;
@@ -319,7 +319,7 @@ START_TEST(rebuild_keeps_the_order_of_return)
     }
     dbguard_board_rebuild(board.shared);
     for (i = 0; i < 4; i++)
-        ck_assert_int_eq(admitted().start, START + i * 100 + SETTLE);
+        ck_assert_int_ge(admitted().start, START + i * 100 + SETTLE);
 }
 END_TEST
 
@@ -342,7 +342,7 @@ Suite *settle_suite(void)
     tcase_add_test(tc, settling_takes_no_slot_away);
     tcase_add_test(tc, a_smaller_budget_lets_enough_settle);
     tcase_add_test(tc, rebuild_knows_what_settles);
-    tcase_add_loop_test(tc, rebuild_keeps_the_order_of_return, 0, 4);
+    tcase_add_loop_test(tc, rebuild_lets_all_of_them_settle, 0, 4);
     suite_add_tcase(s, tc);
 
     tc = tcase_create("closed");
