@@ -76,7 +76,9 @@ static void *shared_memory(size_t size)
 /* --- what is done to a board -------------------------------------------- */
 
 static const dbguard_visitor_t visitor = {
-    1, "2001:db8:85a3::8a2e:370:7334", "GET /orders/*/reset"
+    .pid = 1,
+    .client = "2001:db8:85a3::8a2e:370:7334",
+    .endpoint = "GET /orders/*/reset"
 };
 
 static dbguard_ticket_t come(world_t *w, dbguard_outcome_t expected)

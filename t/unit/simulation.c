@@ -178,8 +178,8 @@ static void check_refusal(sim_t *sim, const dbguard_decision_t *d)
     else if (d->reason == DBGUARD_REASON_BOARD
              && board.shared->free_head != DBGUARD_NONE)
         fault(sim, "refused while there was a slot");
-    else if (d->retry_after < sim->limits.retry_min
-             || d->retry_after > sim->limits.retry_max)
+    else if (d->retry.after < sim->limits.retry_min
+             || d->retry.after > sim->limits.retry_max)
         fault(sim, "Retry-After out of its limits");
 }
 
@@ -628,8 +628,7 @@ static void *room_for(size_t n, size_t size)
     return p;
 }
 
-const char *sim_run(const sim_plan_t *plan, uint32_t seed,
-                    const dbguard_policy_t *policy, sim_flaw_t flaw,
+const char *sim_run(const sim_plan_t *plan, uint32_t seed, sim_flaw_t flaw,
                     sim_result_t *result)
 {
     sim_t sim = {.plan = plan, .flaw = flaw, .random = seed, .book = result};
@@ -637,7 +636,6 @@ const char *sim_run(const sim_plan_t *plan, uint32_t seed,
 
     memset(result, 0, sizeof(*result));
     board_open(plan->slots, plan->budget, plan->queue);
-    board.policy = policy;
     board.shared->limits.settle = plan->settle;
     sim.limits = board.shared->limits;
     sim.requests = room_for(plan->requests, sizeof(*sim.requests));

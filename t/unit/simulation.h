@@ -45,8 +45,7 @@ typedef struct sim_result_t {
 } sim_result_t;
 
 /* NULL, or the first thing that was wrong. */
-const char *sim_run(const sim_plan_t *plan, uint32_t seed,
-                    const dbguard_policy_t *policy, sim_flaw_t flaw,
+const char *sim_run(const sim_plan_t *plan, uint32_t seed, sim_flaw_t flaw,
                     sim_result_t *result);
 
 #endif

@@ -64,7 +64,7 @@ START_TEST(every_plan_holds)
     sim_plan_t plan = shortened(&plans[_i % PLANS]);
     sim_result_t result;
     const char *fault = sim_run(&plan, (uint32_t)_i * 7919 + 1,
-                                &dbguard_policy_fifo, SIM_NO_FLAW, &result);
+                                SIM_NO_FLAW, &result);
 
     if (fault != NULL)
         ck_abort_msg("%s, seed %d, event %u: %s", plan.name, _i,
@@ -79,15 +79,15 @@ START_TEST(the_plans_are_what_they_say)
 {
     sim_result_t r;
 
-    ck_assert_ptr_null(sim_run(&plans[0], 1, &dbguard_policy_fifo, SIM_NO_FLAW,
+    ck_assert_ptr_null(sim_run(&plans[0], 1, SIM_NO_FLAW,
                                &r));
     ck_assert_uint_eq(r.served, r.came);
-    ck_assert_ptr_null(sim_run(&plans[3], 1, &dbguard_policy_fifo, SIM_NO_FLAW,
+    ck_assert_ptr_null(sim_run(&plans[3], 1, SIM_NO_FLAW,
                                &r));
     ck_assert_uint_eq(r.held_max, 10);
     ck_assert_uint_gt(r.refused, r.came / 2);
     ck_assert_uint_gt(r.waited, r.came / 10);
-    ck_assert_ptr_null(sim_run(WORST, 1, &dbguard_policy_fifo, SIM_NO_FLAW,
+    ck_assert_ptr_null(sim_run(WORST, 1, SIM_NO_FLAW,
                                &r));
     ck_assert_uint_gt(r.served, 1000);
     ck_assert_uint_gt(r.refused, 100);
@@ -104,69 +104,11 @@ START_TEST(a_run_can_be_repeated)
     sim_plan_t plan = shortened(WORST);
     sim_result_t a, b;
 
-    sim_run(&plan, 5, &dbguard_policy_fifo, SIM_NO_FLAW, &a);
-    sim_run(&plan, 5, &dbguard_policy_fifo, SIM_NO_FLAW, &b);
+    sim_run(&plan, 5, SIM_NO_FLAW, &a);
+    sim_run(&plan, 5, SIM_NO_FLAW, &b);
     ck_assert_mem_eq(&a, &b, sizeof(a));
-    sim_run(&plan, 6, &dbguard_policy_fifo, SIM_NO_FLAW, &b);
+    sim_run(&plan, 6, SIM_NO_FLAW, &b);
     ck_assert_mem_ne(&a, &b, sizeof(a));
-}
-END_TEST
-
-/* --- negative controls: wrong policies ------------------------------------ */
-
-static uint32_t last_come(const dbguard_shared_t *shared, int64_t time)
-{
-    (void)time;
-    return shared->queue_tail;
-}
-
-/* Passes over the first, when there is a second. */
-static uint32_t not_the_first(const dbguard_shared_t *shared, int64_t time)
-{
-    uint32_t second = shared->slots[shared->queue_head].next;
-
-    (void)time;
-    return second != DBGUARD_NONE ? second : shared->queue_head;
-}
-
-/* Serves some only. */
-static uint32_t odd_ones_only(const dbguard_shared_t *shared, int64_t time)
-{
-    uint32_t slot = shared->queue_head;
-
-    (void)time;
-    while (slot != DBGUARD_NONE && shared->slots[slot].serial % 2 == 0)
-        slot = shared->slots[slot].next;
-    return slot;
-}
-
-static uint32_t nobody(const dbguard_shared_t *shared, int64_t time)
-{
-    (void)shared;
-    (void)time;
-    return DBGUARD_NONE;
-}
-
-static const dbguard_policy_t wrong[] = {
-    {"last come, first served", last_come},
-    {"not the first", not_the_first},
-    {"odd ones only", odd_ones_only},
-    {"nobody", nobody},
-};
-
-#define WRONG LENGTH(wrong)
-
-START_TEST(a_wrong_policy_is_noticed)
-{
-    sim_plan_t plan = shortened(&plans[2]);
-    sim_result_t result;
-    const char *fault = sim_run(&plan, 1, &wrong[_i], SIM_NO_FLAW, &result);
-
-    if (fault == NULL)
-        ck_abort_msg("nothing was noticed of: %s", wrong[_i].name);
-    ck_assert_str_eq(fault,
-                     _i < 2 ? "somebody was served before one who came earlier"
-                            : fault);
 }
 END_TEST
 
@@ -185,8 +127,7 @@ START_TEST(a_wrong_driver_is_noticed)
 {
     sim_plan_t plan = plans[2];
     sim_result_t result;
-    const char *fault = sim_run(&plan, 1, &dbguard_policy_fifo,
-                                (sim_flaw_t)_i, &result);
+    const char *fault = sim_run(&plan, 1, (sim_flaw_t)_i, &result);
 
     ck_assert_pstr_eq(fault, complaints[_i]);
 }
@@ -201,7 +142,6 @@ Suite *simulation_suite(void)
     tcase_add_loop_test(tc, every_plan_holds, 0, 10 * PLANS);
     tcase_add_test(tc, the_plans_are_what_they_say);
     tcase_add_test(tc, a_run_can_be_repeated);
-    tcase_add_loop_test(tc, a_wrong_policy_is_noticed, 0, WRONG);
     tcase_add_loop_test(tc, a_wrong_driver_is_noticed, SIM_NO_FLAW + 1,
                         SIM_FLAWS);
     suite_add_tcase(s, tc);

@@ -71,7 +71,7 @@ static void expect_shown(view_fn show, const char *what, int is_shown)
 
 static void enter_as_endpoint(const char *client, const char *endpoint)
 {
-    dbguard_visitor_t visitor = {12345, "", ""};
+    dbguard_visitor_t visitor = {.pid = 12345};
     dbguard_decision_t d;
 
     snprintf(visitor.client, sizeof(visitor.client), "%s", client);
@@ -96,6 +96,8 @@ static void normal_board(void)
     dbguard_ticket_t t[70];
     int i, round;
 
+    teach("GET /", 0, SECOND);
+    teach("POST /orders/*/reset", 0, SECOND);
     for (round = 0; round < 90; round++) {
         for (i = 0; i < 70; i++) {
             if (i == 60)
