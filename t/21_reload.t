@@ -33,6 +33,8 @@ DBGuardReserve 2
 DBGuardOutage admit
 DBGuardLint off
 DBGuardSnapshot every=20s
+DBGuardClient session=sid ipv6-prefix=56 hold=50% wait=3
+DBGuardClass reports max=1 patience=3s
 END
 my $answer
     = "DBGuardRefusal status=429 html=conf/busy.html json=conf/busy.json\n";
@@ -50,6 +52,8 @@ DBGuardLint loud
 DBGuardSnapshot every=0s file=${UNDEFINED}
 DBGuardDatabase mysql://app@localhost
 DBGuardPasswordFile ${UNDEFINED}
+DBGuardClient session=, ipv6-prefix=16 hold=0 wait=x
+DBGuardClass reports max=0
 END
 my %value = (
     'DBGuardEngine' => 'On', 'DBGuardBudget' => '1',
@@ -59,6 +63,9 @@ my %value = (
     'DBGuardOutage' => 'admit', 'DBGuardLint' => 'off',
     'DBGuardSnapshot every' => '20s', 'DBGuardSnapshot file' => 'none',
     'DBGuardDatabase' => 'none', 'DBGuardPasswordFile' => 'none',
+    'DBGuardClient session' => 'sid', 'DBGuardClient ipv6-prefix' => '56',
+    'DBGuardClient hold' => '50%', 'DBGuardClient wait' => '3',
+    'DBGuardClass' => 'reports max=1 patience=3s',
 );
 my %refusal = (
     'DBGuardRefusal status' => '429', 'DBGuardRefusal html' => 'conf/busy.html',
@@ -141,6 +148,7 @@ for my $how (qw(graceful hard)) {
             DBGuardOutage => 'maybe', DBGuardLint => 'loud',
             DBGuardSnapshot => '0s', DBGuardDatabase => 'mysql://',
             DBGuardPasswordFile => '${UNDEFINED}',
+            DBGuardClient => ',', DBGuardClass => '0',
         );
         for my $name (sort keys %shown) {
             my $where = "$config:" . line_of(qr/^$name /);
