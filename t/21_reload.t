@@ -326,6 +326,61 @@ subtest 'a DBGuard that cannot be read guards' => sub {
     like($log, qr/effective: DBGuard = .* valid: yes$/m, 'valid: yes');
 };
 
+subtest 'classes are one value' => sub {
+    my $two = "DBGuardEngine On\nDBGuardBudget 6\nDBGuardClass a min=2 max=3\n"
+        . "DBGuardClass b min=50%\n";
+    my $shown = sub {
+        return [$_[0] =~ /:(\w+)\].*effective:\ DBGuardClass\ =\ (.*?)
+            (?:\ \(.*\))?,\ source:\ .*,\ valid:\ (\w+)$/mgx];
+    };
+    my $kept = [map { ('crit', $_, 'no') } 'a min=2 max=3', 'b min=50%'];
+    is_deeply($shown->(reload('graceful', config => $two,
+        docroot_config => 'DBGuard a')),
+        [map { ('notice', $_, 'yes') } 'a min=2 max=3', 'b min=50%'], 'two');
+
+    for my $case (
+        ['a value', "DBGuardClass a min=3 max=3\nDBGuardClass b min=x\n",
+            qr/^DBGuardClass b/, qr/DBGUARD0012: .*DBGuardClass min: 'x'/],
+        ['a name', "DBGuardClass a min=1\nDBGuardClass 2nd\n",
+            qr/^DBGuardClass 2nd/, qr/DBGUARD0012: .*'2nd'/],
+        ['one twice', "DBGuardClass a min=1\nDBGuardClass a\n",
+            qr/^DBGuardClass a$/, qr/DBGUARD0012: .*defines it already/],
+        ['minimums above the budget',
+            "DBGuardClass a min=4\nDBGuardClass b min=50%\n",
+            qr/^DBGuardClass b/, qr/DBGUARD0044: .*7 tokens.*is 6;.*they were/],
+    ) {
+        my ($what, $lines, $line, $said) = @$case;
+        my $log = reload('graceful',
+            config => "DBGuardEngine On\nDBGuardBudget 6\n$lines");
+        my $at = line_of($line);
+        my ($crit) = $log =~ /^(.*:crit\].*\Q$config\E:$at: .*)$/m;
+        like($crit // $log, $said, "$what: crit, file, line, and what");
+        is_deeply($shown->($log), $kept, '... all are as they were');
+        is($apache->get('/p.php')->{body}, 'admitted', '... and guarded');
+    }
+
+    my $log = reload('graceful', config => $two =~ s/Budget 6/Budget 2/r);
+    like($log, qr/:crit\].*DBGUARD0044: .*no class has a minimum until/,
+        'a budget that is too small for the old ones as well');
+    is_deeply($shown->($log), [map { ('crit', $_, 'no') } 'a max=3', 'b'],
+        '... takes their minimums');
+
+    $log = reload('graceful', config => $two, docroot_config => 'DBGuard c');
+    like($log, qr/:crit\].*DBGuard: 'c' is not .*guarded, in no class until/,
+        'a class that is not there');
+    is($apache->get('/p.php')->{body}, 'admitted', '... guards');
+    my $class = ($apache->access_entries)[-1]{class};
+    is($class, 'default', '... in no class');
+
+    $log = reload('graceful', config => "DBGuardEngine On\nDBGuardBudget 6\n",
+        docroot_config => 'DBGuard On');
+    is_deeply($shown->($log), [], 'all gone');
+    $log = reload('graceful', config => "DBGuardEngine On\nDBGuardBudget 6\n"
+        . "DBGuardClass c max=0\n", docroot_config => 'DBGuard c');
+    is_deeply($shown->($log), ['crit', 'none', 'no'], 'none, and a bad one');
+    is($apache->get('/p.php')->{body}, 'admitted', '... guards');
+};
+
 subtest 'the engine is switched off and on' => sub {
     reload('graceful', config => 'DBGuardEngine Off',
         docroot_config => 'DBGuard On');
