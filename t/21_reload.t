@@ -33,6 +33,8 @@ DBGuardReserve 2
 DBGuardOutage admit
 DBGuardLint off
 DBGuardSnapshot every=20s
+DBGuardClient session=sid ipv6-prefix=56 hold=50% wait=3
+DBGuardClass reports max=1 patience=3s
 END
 my $answer
     = "DBGuardRefusal status=429 html=conf/busy.html json=conf/busy.json\n";
@@ -50,6 +52,8 @@ DBGuardLint loud
 DBGuardSnapshot every=0s file=${UNDEFINED}
 DBGuardDatabase mysql://app@localhost
 DBGuardPasswordFile ${UNDEFINED}
+DBGuardClient session=, ipv6-prefix=16 hold=0 wait=x
+DBGuardClass reports max=0
 END
 my %value = (
     'DBGuardEngine' => 'On', 'DBGuardBudget' => '1',
@@ -59,6 +63,9 @@ my %value = (
     'DBGuardOutage' => 'admit', 'DBGuardLint' => 'off',
     'DBGuardSnapshot every' => '20s', 'DBGuardSnapshot file' => 'none',
     'DBGuardDatabase' => 'none', 'DBGuardPasswordFile' => 'none',
+    'DBGuardClient session' => 'sid', 'DBGuardClient ipv6-prefix' => '56',
+    'DBGuardClient hold' => '50%', 'DBGuardClient wait' => '3',
+    'DBGuardClass' => 'reports max=1 patience=3s',
 );
 my %refusal = (
     'DBGuardRefusal status' => '429', 'DBGuardRefusal html' => 'conf/busy.html',
@@ -141,6 +148,7 @@ for my $how (qw(graceful hard)) {
             DBGuardOutage => 'maybe', DBGuardLint => 'loud',
             DBGuardSnapshot => '0s', DBGuardDatabase => 'mysql://',
             DBGuardPasswordFile => '${UNDEFINED}',
+            DBGuardClient => ',', DBGuardClass => '0',
         );
         for my $name (sort keys %shown) {
             my $where = "$config:" . line_of(qr/^$name /);
@@ -316,6 +324,61 @@ subtest 'a DBGuard that cannot be read guards' => sub {
     my $log = reload('graceful', docroot_config => 'DBGuard Off');
     is($apache->get('/p.php')->{body}, '-', 'corrected');
     like($log, qr/effective: DBGuard = .* valid: yes$/m, 'valid: yes');
+};
+
+subtest 'classes are one value' => sub {
+    my $two = "DBGuardEngine On\nDBGuardBudget 6\nDBGuardClass a min=2 max=3\n"
+        . "DBGuardClass b min=50%\n";
+    my $shown = sub {
+        return [$_[0] =~ /:(\w+)\].*effective:\ DBGuardClass\ =\ (.*?)
+            (?:\ \(.*\))?,\ source:\ .*,\ valid:\ (\w+)$/mgx];
+    };
+    my $kept = [map { ('crit', $_, 'no') } 'a min=2 max=3', 'b min=50%'];
+    is_deeply($shown->(reload('graceful', config => $two,
+        docroot_config => 'DBGuard a')),
+        [map { ('notice', $_, 'yes') } 'a min=2 max=3', 'b min=50%'], 'two');
+
+    for my $case (
+        ['a value', "DBGuardClass a min=3 max=3\nDBGuardClass b min=x\n",
+            qr/^DBGuardClass b/, qr/DBGUARD0012: .*DBGuardClass min: 'x'/],
+        ['a name', "DBGuardClass a min=1\nDBGuardClass 2nd\n",
+            qr/^DBGuardClass 2nd/, qr/DBGUARD0012: .*'2nd'/],
+        ['one twice', "DBGuardClass a min=1\nDBGuardClass a\n",
+            qr/^DBGuardClass a$/, qr/DBGUARD0012: .*defines it already/],
+        ['minimums above the budget',
+            "DBGuardClass a min=4\nDBGuardClass b min=50%\n",
+            qr/^DBGuardClass b/, qr/DBGUARD0044: .*7 tokens.*is 6;.*they were/],
+    ) {
+        my ($what, $lines, $line, $said) = @$case;
+        my $log = reload('graceful',
+            config => "DBGuardEngine On\nDBGuardBudget 6\n$lines");
+        my $at = line_of($line);
+        my ($crit) = $log =~ /^(.*:crit\].*\Q$config\E:$at: .*)$/m;
+        like($crit // $log, $said, "$what: crit, file, line, and what");
+        is_deeply($shown->($log), $kept, '... all are as they were');
+        is($apache->get('/p.php')->{body}, 'admitted', '... and guarded');
+    }
+
+    my $log = reload('graceful', config => $two =~ s/Budget 6/Budget 2/r);
+    like($log, qr/:crit\].*DBGUARD0044: .*no class has a minimum until/,
+        'a budget that is too small for the old ones as well');
+    is_deeply($shown->($log), [map { ('crit', $_, 'no') } 'a max=3', 'b'],
+        '... takes their minimums');
+
+    $log = reload('graceful', config => $two, docroot_config => 'DBGuard c');
+    like($log, qr/:crit\].*DBGuard: 'c' is not .*guarded, in no class until/,
+        'a class that is not there');
+    is($apache->get('/p.php')->{body}, 'admitted', '... guards');
+    my $class = ($apache->access_entries)[-1]{class};
+    is($class, 'default', '... in no class');
+
+    $log = reload('graceful', config => "DBGuardEngine On\nDBGuardBudget 6\n",
+        docroot_config => 'DBGuard On');
+    is_deeply($shown->($log), [], 'all gone');
+    $log = reload('graceful', config => "DBGuardEngine On\nDBGuardBudget 6\n"
+        . "DBGuardClass c max=0\n", docroot_config => 'DBGuard c');
+    is_deeply($shown->($log), ['crit', 'none', 'no'], 'none, and a bad one');
+    is($apache->get('/p.php')->{body}, 'admitted', '... guards');
 };
 
 subtest 'the engine is switched off and on' => sub {

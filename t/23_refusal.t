@@ -8,6 +8,7 @@ use lib "$FindBin::Bin/lib";
 use Test::More;
 use IO::Socket::INET;
 use JSON::PP;
+use List::Util qw(uniq);
 use DBGuard::Stack qw(spew slurp wait_until);
 
 # What Firefox, Chrome and fetch() say they accept.
@@ -131,6 +132,8 @@ sub check_common
     my $headers = $answer->{headers};
     is($answer->{status}, $status, "$what: $status");
     like($headers->{'retry-after'}, qr/^[3-8]$/, '... Retry-After');
+    like($headers->{'dbguard-retry-after'}, qr/^(?:[3-7]\d{3}|8000)$/,
+        '... and exactly, in milliseconds');
     is($headers->{'cache-control'}, 'no-store', '... never cached');
     is($headers->{'x-always'}, 'yes', '... Header always');
     ok(!exists $headers->{'transfer-encoding'}, '... not chunked');
@@ -157,11 +160,15 @@ subtest 'a browser' => sub {
     like($raw, qr/\AHTTP[^\n]+ 503 .*\r\n\r\n\z/s, '... and no body');
 };
 
-subtest 'Retry-After varies within its limits' => sub {
-    my %seen;
-    $seen{ $apache->get('/x.php')->{headers}{'retry-after'} }++ for 1 .. 60;
+subtest 'Retry-After goes on, within its limits' => sub {
+    my (%seen, @exact);
+    for (1 .. 60) {
+        my $headers = $apache->get('/x.php')->{headers};
+        $seen{ $headers->{'retry-after'} }++;
+        push @exact, $headers->{'dbguard-retry-after'};
+    }
     is_deeply([grep { !/^[3-8]$/ } keys %seen], [], 'an integer from 3 to 8');
-    cmp_ok(scalar(keys %seen), '>=', 3, 'not always the same');
+    cmp_ok(scalar(uniq(@exact)), '>=', 3, 'not always the same');
 };
 
 subtest 'HTML or JSON' => sub {
@@ -182,6 +189,7 @@ subtest 'HTML or JSON' => sub {
         'XHR for HTML' => { 'X-Requested-With' => 'XMLHttpRequest',
             Accept => $firefox },
     );
+    my $exact = sub { $_[0]{headers}{'dbguard-retry-after'} };
     for my $what (sort keys %html) {
         like($apache->get('/x.php', %{ $html{$what} })->{headers}
             {'content-type'}, qr{^text/html}, "$what: HTML");
@@ -193,8 +201,10 @@ subtest 'HTML or JSON' => sub {
         is($answer->{headers}{'content-length'}, length $answer->{body},
             'exact length');
         my $data = eval { decode_json($answer->{body}) };
-        is($data->{retry_after}, $answer->{headers}{'retry-after'},
-            'valid, and retry_after as in the header');
+        is($data->{retry_after} * 1000, $exact->($answer),
+            'valid, and retry_after is exact');
+        like($answer->{body}, qr/"retry_after":\d+\.\d{3}\}/,
+            '... a number with three decimals');
         ok(!exists $answer->{headers}{refresh}, 'no Refresh');
     }
 };
@@ -233,7 +243,7 @@ subtest 'own pages, per virtual host' => sub {
     is($html->{headers}{'content-length'}, length $html->{body}, 'its length');
     my $json = $apache->get('/x.php', Host => 'own',
         Accept => 'application/json');
-    $seconds = $json->{headers}{'retry-after'};
+    $seconds = sprintf '%.3f', $json->{headers}{'dbguard-retry-after'} / 1000;
     is($json->{body}, qq({"wait":$seconds,"at":"\@RETRY_AFTER"}), 'own JSON');
     is($apache->get('/x.php', Host => 'plain')->{body}, 'no seconds',
         'a page without seconds');

@@ -55,7 +55,7 @@
 
 #define DBGUARD_SECONDS 3600     /* length of the flight recorder */
 #define DBGUARD_CLIENT_MAX 48    /* bytes with NUL; an IPv6 address fits */
-#define DBGUARD_SETTINGS 32
+#define DBGUARD_SETTINGS 48
 #define DBGUARD_SLOTS_MAX 1000000
 #define DBGUARD_LOCK_PATIENCE 1000000 /* microseconds; it is held for less than
                                          one, usually */

@@ -13,7 +13,7 @@
 #include "apr_strings.h"
 #include "util_cfgtree.h"
 
-#include "glue.h"
+#include "config.h"
 #include "derive.h"
 #include "value.h"
 
@@ -26,6 +26,7 @@ typedef enum dbguard_type_t {
     TYPE_DURATION,
     TYPE_SECONDS, /* a duration of whole seconds */
     TYPE_FILE,
+    TYPE_COOKIES, /* names with commas between them */
     TYPE_DATABASE
 } dbguard_type_t;
 
@@ -65,6 +66,14 @@ static const struct {
      3600 * (int64_t)SECOND, {0}, 0, "1s", "whole seconds from 1s to 60min"},
     {"DBGuardRetryAfter", "max", TYPE_SECONDS, SECOND,
      3600 * (int64_t)SECOND, {0}, 0, "120s", "whole seconds from 1s to 60min"},
+    {"DBGuardClient", "session", TYPE_COOKIES, 0, 0, {0}, 0, NONE,
+     "up to 16 names of cookies with commas between them, or none"},
+    {"DBGuardClient", "ipv6-prefix", TYPE_NUMBER, 32, 128, {0}, 0, "64",
+     "a whole number from 32 to 128"},
+    {"DBGuardClient", "hold", TYPE_SHARE, 1, DBGUARD_BUDGET_MAX, {0}, 1, "auto",
+     "a whole number from 1 to 100000, a share from 1% to 100%, or auto"},
+    {"DBGuardClient", "wait", TYPE_NUMBER, 0, DBGUARD_SLOTS_MAX, {0}, 0, "2",
+     "a whole number from 0 to 1000000"},
     {"DBGuardSnapshot", "every", TYPE_SECONDS, SECOND, 3600 * (int64_t)SECOND,
      {0}, 0, "10s", "whole seconds from 1s to 60min"},
     {"DBGuardSnapshot", "file", TYPE_FILE, 0, 0, {0}, 0, NONE, "a file name"},
@@ -88,7 +97,9 @@ const char *dbguard_set_name(dbguard_set_t set)
         "DBGuardPasswordFile", "DBGuardOutage", "DBGuardLint",
         "DBGuardQueue length", "DBGuardQueue patience",
         "DBGuardRetryAfter min", "DBGuardRetryAfter max",
-        "DBGuardSnapshot every", "DBGuardSnapshot file", "DBGuardScoreboard"
+        "DBGuardClient session", "DBGuardClient ipv6-prefix",
+        "DBGuardClient hold", "DBGuardClient wait", "DBGuardSnapshot every",
+        "DBGuardSnapshot file", "DBGuardScoreboard"
     };
 
     return names[set];
@@ -119,18 +130,17 @@ static int read_word(dbguard_set_t set, const char *text, int64_t *number)
     return 0;
 }
 
-static int read_share(dbguard_set_t set, const char *text,
-                      dbguard_value_t *value)
+int dbguard_config_share(const char *text, int64_t min, int64_t max,
+                         int64_t most, int64_t *number, int *percent)
 {
     apr_size_t len = strlen(text);
     char digits[8];
 
-    value->percent = len > 1 && len < sizeof(digits) && text[len - 1] == '%';
-    if (!value->percent)
-        return dbguard_value_number(text, specs[set].min, specs[set].max,
-                                    &value->number);
+    *percent = len > 1 && len < sizeof(digits) && text[len - 1] == '%';
+    if (!*percent)
+        return dbguard_value_number(text, min, max, number);
     apr_cpystrn(digits, text, len);
-    return dbguard_value_number(digits, 0, 90, &value->number);
+    return dbguard_value_number(digits, min, most, number);
 }
 
 static int read_value(dbguard_set_t set, const char *text,
@@ -150,7 +160,12 @@ static int read_value(dbguard_set_t set, const char *text,
     case TYPE_NUMBER:
         return dbguard_value_number(text, min, max, &value->number);
     case TYPE_SHARE:
-        return read_share(set, text, value);
+        /* A reserve must leave something. */
+        return dbguard_config_share(text, min, max,
+                                    set == DBGUARD_SET_RESERVE ? 90 : 100,
+                                    &value->number, &value->percent);
+    case TYPE_COOKIES:
+        return dbguard_client_cookies(text);
     case TYPE_DURATION:
         return dbguard_value_duration(text, min, max, &value->number);
     case TYPE_SECONDS:
@@ -179,14 +194,13 @@ static int set_value(dbguard_value_t *value, dbguard_set_t set,
     return 1;
 }
 
-static const char *where(const cmd_parms *cmd)
+const char *dbguard_config_where(const cmd_parms *cmd)
 {
     return apr_psprintf(cmd->pool, "%s:%d", cmd->directive->filename,
                         cmd->directive->line_num);
 }
 
-/* The next word of *rest, or NULL when a quotation mark is left open. */
-static const char *next_word(apr_pool_t *p, const char **rest)
+const char *dbguard_config_word(apr_pool_t *p, const char **rest)
 {
     char quote = **rest;
 
@@ -205,12 +219,12 @@ static const char *next_word(apr_pool_t *p, const char **rest)
 static const char *read_database(apr_pool_t *p, const char *args,
                                  dbguard_dsn_t *dsn)
 {
-    const char *word = next_word(p, &args);
+    const char *word = dbguard_config_word(p, &args);
     const char *error = word != NULL ? dbguard_dsn_parse(dsn, word)
                                      : "a quotation mark is left open";
 
     while (error == NULL && *args != '\0') {
-        word = next_word(p, &args);
+        word = dbguard_config_word(p, &args);
         error = word != NULL ? dbguard_dsn_option(dsn, word)
                              : "a quotation mark is left open";
         if (error != NULL)
@@ -222,8 +236,8 @@ static const char *read_database(apr_pool_t *p, const char *args,
 
 /* --- refusing one -------------------------------------------------------- */
 
-static const char *complain(cmd_parms *cmd, const char *what,
-                            const char *value, const char *allowed)
+const char *dbguard_config_wrong(apr_pool_t *p, const char *what,
+                                 const char *value, const char *allowed)
 {
     const char *hint = "";
 
@@ -231,13 +245,17 @@ static const char *complain(cmd_parms *cmd, const char *what,
         hint = " (a variable in it is not defined)";
     else if (strchr(value, '#') != NULL)
         hint = " (a comment needs a line of its own)";
-    return apr_psprintf(cmd->pool, "DBGUARD0011: %s: '%s' is not %s%s", what,
-                        value, allowed, hint);
+    return apr_psprintf(p, "DBGUARD0011: %s: '%s' is not %s%s", what, value,
+                        allowed, hint);
 }
 
-/* An error at a start or in a configtest; in a reload, a line in the log, and
- * NULL: then the caller keeps what was. */
-static const char *stop_or_keep(cmd_parms *cmd, const char *error,
+static const char *complain(cmd_parms *cmd, const char *what,
+                            const char *value, const char *allowed)
+{
+    return dbguard_config_wrong(cmd->pool, what, value, allowed);
+}
+
+const char *dbguard_config_stop(cmd_parms *cmd, const char *error,
                                 const char *keeps)
 {
     if (!dbguard_shm_reloading())
@@ -246,7 +264,7 @@ static const char *stop_or_keep(cmd_parms *cmd, const char *error,
     ap_log_error(APLOG_MARK, APLOG_CRIT, 0, NULL,
                  "DBGUARD0012: %s: %s; a reload cannot stop here, so %s "
                  "until this line is corrected and the server reloaded",
-                 where(cmd), error, keeps);
+                 dbguard_config_where(cmd), error, keeps);
     return NULL;
 }
 
@@ -276,7 +294,8 @@ static void keep_last_good(cmd_parms *cmd, dbguard_server_t *server,
 
         const char *source = apr_psprintf(
             cmd->pool, "%s (%s was refused)",
-            text != NULL ? "last good value" : "default", where(cmd));
+            text != NULL ? "last good value" : "default",
+            dbguard_config_where(cmd));
 
         if (!(bad & 1U << set))
             continue;
@@ -315,11 +334,11 @@ static const char *only_argument(cmd_parms *cmd, dbguard_server_t *server,
 {
     dbguard_set_t set = find_set(cmd->cmd->name, NULL);
     const char *rest = args;
-    const char *word = next_word(cmd->pool, &rest);
+    const char *word = dbguard_config_word(cmd->pool, &rest);
 
     if (word == NULL || *rest != '\0')
         return complain(cmd, cmd->cmd->name, args, specs[set].allowed);
-    if (!set_value(&server->set[set], set, word, where(cmd)))
+    if (!set_value(&server->set[set], set, word, dbguard_config_where(cmd)))
         return complain(cmd, cmd->cmd->name, word, specs[set].allowed);
     return NULL;
 }
@@ -340,7 +359,8 @@ static const char *key_value(cmd_parms *cmd, dbguard_server_t *server,
         *bad |= all_of(name);
         return complain(cmd, name, word ? word : args, cmd->cmd->errmsg);
     }
-    if (set_value(&server->set[set], set, equals + 1, where(cmd)))
+    if (set_value(&server->set[set], set, equals + 1,
+                  dbguard_config_where(cmd)))
         return NULL;
     *bad |= 1U << set;
     return complain(cmd, dbguard_set_name(set), equals + 1, specs[set].allowed);
@@ -356,7 +376,7 @@ static const char *key_values(cmd_parms *cmd, dbguard_server_t *server,
     if (*rest == '\0')
         error = complain(cmd, cmd->cmd->name, "", cmd->cmd->errmsg);
     while (*rest != '\0') {
-        const char *word = next_word(cmd->pool, &rest);
+        const char *word = dbguard_config_word(cmd->pool, &rest);
         const char *wrong = key_value(cmd, server, word, args, bad);
 
         if (error == NULL)
@@ -412,7 +432,7 @@ static const char *database(cmd_parms *cmd, dbguard_server_t *server,
 
     if (error == NULL
         && set_value(&server->set[DBGUARD_SET_DATABASE], DBGUARD_SET_DATABASE,
-                     args, where(cmd))) {
+                     args, dbguard_config_where(cmd))) {
         server->dsn = dsn;
         return NULL;
     }
@@ -431,9 +451,9 @@ static const char *setting(cmd_parms *cmd, void *dir, const char *args)
 
     (void)dir;
     if (error != NULL)
-        return stop_or_keep(cmd, apr_pstrcat(cmd->pool, "DBGUARD0011: ", error,
-                                             NULL),
-                            "it is ignored");
+        return dbguard_config_stop(cmd, apr_pstrcat(cmd->pool, "DBGUARD0011: ",
+                                                    error, NULL),
+                                   "it is ignored");
     if (find_set(cmd->cmd->name, NULL) == DBGUARD_SET_DATABASE)
         error = database(cmd, server, args);
     else if (find_set(cmd->cmd->name, NULL) != DBGUARD_SETS)
@@ -444,7 +464,8 @@ static const char *setting(cmd_parms *cmd, void *dir, const char *args)
         error = order_retry(cmd, server, args);
     if (error == NULL)
         return NULL;
-    error = stop_or_keep(cmd, error, "the last good value stays in force");
+    error = dbguard_config_stop(cmd, error,
+                                "the last good value stays in force");
     if (error != NULL)
         return error;
     if (bad == 0)
@@ -472,16 +493,16 @@ static const char *refusal_word(cmd_parms *cmd, dbguard_server_t *server,
             return complain(cmd, "DBGuardRefusal status", value,
                             "a whole number from 400 to 599");
         server->status = (int)status;
-        server->status_source = where(cmd);
+        server->status_source = dbguard_config_where(cmd);
         return NULL;
     }
     if (strncasecmp(word, "html=", 5) == 0) {
         server->html = dbguard_body_read(cmd->pool, value, &error);
-        server->html_source = where(cmd);
+        server->html_source = dbguard_config_where(cmd);
     }
     else if (strncasecmp(word, "json=", 5) == 0) {
         server->json = dbguard_body_read(cmd->pool, value, &error);
-        server->json_source = where(cmd);
+        server->json_source = dbguard_config_where(cmd);
     }
     else
         return complain(cmd, cmd->cmd->name, word, cmd->cmd->errmsg);
@@ -559,7 +580,8 @@ static const dbguard_body_t *last_body(cmd_parms *cmd, const char *part)
 static void keep_last_refusal(cmd_parms *cmd, dbguard_server_t *server)
 {
     const char *source = apr_psprintf(
-        cmd->pool, "last good value (%s was refused)", where(cmd));
+        cmd->pool, "last good value (%s was refused)",
+        dbguard_config_where(cmd));
     const char *status = dbguard_shm_last_good(
         refusal_key(cmd->pool, cmd->server, "status"));
     unsigned bad = server->refusal_bad;
@@ -600,6 +622,7 @@ void dbguard_config_remember(server_rec *main_server)
         if (value[set].valid)
             dbguard_shm_keep(main_server, dbguard_set_name(set),
                              value[set].text);
+    dbguard_class_remember(main_server);
     for (s = main_server; s != NULL; s = s->next) {
         const dbguard_server_t *server = dbguard_server(s);
 
@@ -619,13 +642,13 @@ static const char *set_refusal(cmd_parms *cmd, void *dir, const char *args)
 
     (void)dir;
     if (error != NULL)
-        return stop_or_keep(cmd, apr_pstrcat(cmd->pool, "DBGUARD0011: ", error,
-                                             NULL),
-                            "it is ignored");
+        return dbguard_config_stop(cmd, apr_pstrcat(cmd->pool, "DBGUARD0011: ",
+                                                    error, NULL),
+                                   "it is ignored");
     if (*rest == '\0')
         error = complain(cmd, cmd->cmd->name, "", cmd->cmd->errmsg);
     while (*rest != '\0') {
-        const char *word = next_word(cmd->pool, &rest);
+        const char *word = dbguard_config_word(cmd->pool, &rest);
         const char *wrong = word != NULL
                                 ? refusal_word(cmd, server, word)
                                 : complain(cmd, cmd->cmd->name, args,
@@ -640,7 +663,8 @@ static const char *set_refusal(cmd_parms *cmd, void *dir, const char *args)
     }
     if (error == NULL)
         return NULL;
-    error = stop_or_keep(cmd, error, "the last good answer stays in force");
+    error = dbguard_config_stop(cmd, error,
+                                "the last good answer stays in force");
     if (error == NULL)
         keep_last_refusal(cmd, server);
     return error;
@@ -653,7 +677,7 @@ static const char *set_guard(cmd_parms *cmd, void *config, const char *args)
     dbguard_dir_t *dir = config;
     const char *error = ap_check_cmd_context(cmd, NOT_IN_LIMIT);
     const char *rest = args;
-    const char *word = next_word(cmd->pool, &rest);
+    const char *word = dbguard_config_word(cmd->pool, &rest);
 
     if (word == NULL)
         word = args;
@@ -663,11 +687,16 @@ static const char *set_guard(cmd_parms *cmd, void *config, const char *args)
         dir->guard = 0;
     else if (*rest == '\0' && strcasecmp(word, "On") == 0)
         dir->guard = 1;
+    else if (*rest == '\0'
+             && (dir->group = dbguard_class_group(cmd, word)) != NULL)
+        dir->guard = 1;
     else
         error = complain(cmd, cmd->cmd->name, *rest ? args : word,
-                         "one of On, Off");
+                         "one of On, Off, or a class that a DBGuardClass "
+                         "defines");
     if (error != NULL) {
-        error = stop_or_keep(cmd, error, "what it applies to is guarded");
+        error = dbguard_config_stop(
+            cmd, error, "what it applies to is guarded, in no class");
         dir->guard = 1;
         guarded_in_doubt++;
     }
@@ -683,7 +712,12 @@ const command_rec dbguard_commands[] = {
     AP_INIT_RAW_ARGS("DBGuardEngine", setting, NULL, EVERYWHERE,
                      "one of On, Off, DryRun"),
     AP_INIT_RAW_ARGS("DBGuard", set_guard, NULL, EVERYWHERE,
-                     "one of On, Off"),
+                     "On, Off or a class"),
+    AP_INIT_RAW_ARGS("DBGuardClass", dbguard_class_set, NULL, EVERYWHERE,
+                     "a name, then min=SHARE, max=SHARE, patience=DURATION, "
+                     "hold=DURATION or weight=N"),
+    AP_INIT_RAW_ARGS("DBGuardClient", setting, NULL, EVERYWHERE,
+                     "session=COOKIE,..., ipv6-prefix=N, hold=SHARE or wait=N"),
     AP_INIT_RAW_ARGS("DBGuardBudget", setting, NULL, EVERYWHERE,
                      "a whole number of tokens, or auto"),
     AP_INIT_RAW_ARGS("DBGuardReserve", setting, NULL, EVERYWHERE,
@@ -747,6 +781,7 @@ void *dbguard_dir_create(apr_pool_t *p, char *unused)
 
     (void)unused;
     dir->guard = -1;
+    dir->group = NULL;
     return dir;
 }
 
@@ -756,6 +791,7 @@ void *dbguard_dir_merge(apr_pool_t *p, void *b, void *a)
     dbguard_dir_t *dir = apr_palloc(p, sizeof(*dir));
 
     dir->guard = add->guard >= 0 ? add->guard : base->guard;
+    dir->group = add->guard >= 0 ? add->group : base->group;
     return dir;
 }
 
@@ -771,4 +807,5 @@ static int forget(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp)
 void dbguard_config_register(void)
 {
     ap_hook_pre_config(forget, NULL, NULL, APR_HOOK_MIDDLE);
+    dbguard_class_register();
 }

@@ -526,21 +526,26 @@ static int refuse(server_rec *s, uint32_t mismatches)
 
 static int judge(apr_pool_t *p, server_rec *s, occasion_t occasion, int dumps)
 {
-    int refuses = dbguard_server(s)->set[DBGUARD_SET_LINT].number
-                  == DBGUARD_LINT_REFUSE;
+    int may_refuse = dbguard_server(s)->set[DBGUARD_SET_LINT].number
+                         == DBGUARD_LINT_REFUSE
+                     && (occasion == CONFIGTEST || occasion == FIRST_PASS);
     dbguard_lint_t lint = {0};
     const dbguard_shared_t *shown = prepare(p, s, occasion, &lint);
     uint32_t mismatches;
+    int refuses, fits = 1;
 
     dbguard_lint_run(&lint, quiet, NULL, &mismatches);
-    refuses = refuses && mismatches > 0
-              && (occasion == CONFIGTEST || occasion == FIRST_PASS);
+    refuses = may_refuse && mismatches > 0;
     if (dumps)
         dump(shown, &lint);
     else if (occasion != FIRST_PASS || refuses)
         dbguard_lint_run(&lint, log_finding, s, NULL);
+    if (!dumps && (occasion != FIRST_PASS || may_refuse))
+        fits = dbguard_class_fits(s, shown);
     if (refuses)
         return refuse(s, mismatches);
+    if (may_refuse && !fits)
+        return HTTP_INTERNAL_SERVER_ERROR;
     if (occasion == FIRST_PASS)
         keep_learnt(&lint);
     return OK;

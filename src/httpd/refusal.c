@@ -25,7 +25,8 @@
 
 #define SECOND 1000000
 
-/* Where a body names the seconds of Retry-After. */
+/* Where a body names the seconds of Retry-After: whole ones in a page, and
+ * with milliseconds in JSON. */
 #define PLACE "@RETRY_AFTER@"
 
 #define BODY_MAX (1024 * 1024)
@@ -239,14 +240,14 @@ static void dispose_of_body(request_rec *r)
 }
 
 static void write_body(request_rec *r, const dbguard_body_t *body,
-                       const char *seconds)
+                       const char *wait)
 {
     const char **piece = (const char **)body->pieces->elts;
     int i;
 
     for (i = 0; i < body->pieces->nelts; i++) {
         if (i > 0)
-            ap_rputs(seconds, r);
+            ap_rputs(wait, r);
         ap_rputs(piece[i], r);
     }
 }
@@ -256,7 +257,14 @@ int dbguard_refusal_send(request_rec *r, const dbguard_promise_t *retry)
     const dbguard_server_t *server = dbguard_server(r->server);
     int json = wants_json(r);
     const dbguard_body_t *body = json ? server->json : server->html;
-    const char *seconds = apr_psprintf(r->pool, "%d", (int)retry->seconds);
+    const char *seconds
+        = apr_psprintf(r->pool, "%" APR_INT64_T_FMT, retry->seconds);
+    /* Never a little before its time. */
+    int64_t ms = (retry->after + 999) / 1000;
+    const char *wait
+        = json ? apr_psprintf(r->pool, "%" APR_INT64_T_FMT ".%03d", ms / 1000,
+                              (int)(ms % 1000))
+               : seconds;
 
     if (body == NULL)
         body = builtin[json];
@@ -267,7 +275,7 @@ int dbguard_refusal_send(request_rec *r, const dbguard_promise_t *retry)
     apr_table_clear(r->headers_out);
     apr_table_setn(r->err_headers_out, "Retry-After", seconds);
     apr_table_setn(r->err_headers_out, "DBGuard-Retry-After",
-                   apr_psprintf(r->pool, "%d", (int)(retry->after / 1000)));
+                   apr_psprintf(r->pool, "%" APR_INT64_T_FMT, ms));
     apr_table_setn(r->err_headers_out, "Cache-Control", "no-store");
     if (!json && is_navigation(r))
         apr_table_setn(r->err_headers_out, "Refresh", seconds);
@@ -280,8 +288,8 @@ int dbguard_refusal_send(request_rec *r, const dbguard_promise_t *retry)
                                 : "text/html; charset=utf-8");
     ap_set_content_length(r, (apr_off_t)(body->length
                                          + (body->pieces->nelts - 1)
-                                               * strlen(seconds)));
-    write_body(r, body, seconds);
+                                               * strlen(wait)));
+    write_body(r, body, wait);
     return OK;
 }
 

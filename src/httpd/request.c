@@ -190,7 +190,7 @@ static void set_environment(request_rec *r, const dbguard_record_t *record)
     apr_table_addn(env, "DBGUARD_VERDICT", record->verdict);
     apr_table_addn(env, "DBGUARD_WAIT",
                    dbguard_request_number(r->pool, record->waited));
-    apr_table_addn(env, "DBGUARD_CLASS", DBGUARD_CLASS_DEFAULT);
+    apr_table_addn(env, "DBGUARD_CLASS", record->class);
     apr_table_addn(env, "DBGUARD_ENDPOINT", record->endpoint);
 }
 
@@ -349,6 +349,7 @@ static dbguard_record_t *record_for(request_rec *root)
     if (record == NULL) {
         record = apr_pcalloc(root->pool, sizeof(*record));
         record->held = -1;
+        record->class = DBGUARD_CLASS_DEFAULT;
         /* The path that was asked for: not what rewriting made of it. */
         dbguard_endpoint_fold(root->method, root->parsed_uri.path, endpoint,
                               sizeof(endpoint));
@@ -363,7 +364,8 @@ static dbguard_record_t *record_for(request_rec *root)
 /* A decision, and what it means for the record. Returns when the request may
  * go on, or is refused. */
 static void ask(request_rec *r, const request_rec *root,
-                dbguard_record_t *record, dbguard_decision_t *d)
+                const dbguard_group_t *group, dbguard_record_t *record,
+                dbguard_decision_t *d)
 {
     dbguard_board_t *board = dbguard_board();
     dbguard_visitor_t visitor = {0};
@@ -382,6 +384,8 @@ static void ask(request_rec *r, const request_rec *root,
     }
     begin = dbguard_clock_now();
     visitor.pid = process;
+    visitor.class = group != NULL ? group->place : 0;
+    record->class = visitor.class > 0 ? group->name : DBGUARD_CLASS_DEFAULT;
     dbguard_client_identify(root, board, &visitor);
     apr_cpystrn(visitor.endpoint, record->endpoint, sizeof(visitor.endpoint));
     dbguard_admission_enter(board, &visitor, begin, d);
@@ -402,7 +406,7 @@ static void ask(request_rec *r, const request_rec *root,
     record->verdict = verdict_of(root->pool, d, queued);
 }
 
-static int guard(request_rec *r)
+static int guard(request_rec *r, const dbguard_group_t *group)
 {
     request_rec *root;
     dbguard_record_t *record;
@@ -416,7 +420,7 @@ static int guard(request_rec *r)
     if (record->refused)
         return HTTP_SERVICE_UNAVAILABLE;
     if (!record->holds) {
-        ask(r, root, record, &d);
+        ask(r, root, group, record, &d);
         set_environment(r, record);
         if (d.outcome == DBGUARD_REFUSED) {
             log_refusal(r, record, d.reason, dbguard_board());
@@ -447,7 +451,7 @@ static int handler(request_rec *r)
     const dbguard_dir_t *dir
         = ap_get_module_config(r->per_dir_config, &dbguard_module);
 
-    return dir->guard == 1 ? guard(r) : DECLINED;
+    return dir->guard == 1 ? guard(r, dir->group) : DECLINED;
 }
 
 /* Before mod_log_config writes its line: a request that was cut off has no
