@@ -35,14 +35,18 @@ enum { EXIT_UNREADABLE = 1, EXIT_USAGE = 2, EXIT_GONE = 3, EXIT_UNASKED = 4,
 #define RELOAD_LOOKS 20
 #define RELOAD_PAUSE 100000 /* microseconds */
 
+static int show_all; /* --all */
+
 static int usage(FILE *out, int code)
 {
     fprintf(out,
-            "usage: dbguardctl [-f SCOREBOARD] status | doctor | lint\n"
+            "usage: dbguardctl [-f SCOREBOARD] status [--all] | doctor | "
+            "lint\n"
             "       dbguardctl --help | --version\n\n"
             "  status         tokens, queue, refusals, and who holds what\n"
             "  doctor         asks the database once: what its counters mean\n"
             "  lint           do the limits of httpd, guard and database fit?\n"
+            "  -a, --all      status: cut no list short\n"
             "  -f SCOREBOARD  file named by DBGuardScoreboard (default:\n"
             "                 " DBGUARD_SCOREBOARD ")\n"
             "  -h, --help     this text\n"
@@ -109,7 +113,7 @@ static int show_status(apr_pool_t *p, const dbguard_snapshot_t *snapshot)
     const dbguard_view_t view = {emit, stdout};
 
     (void)p;
-    dbguard_view_text(&view, snapshot);
+    dbguard_view_text(&view, snapshot, show_all);
     return 0;
 }
 
@@ -205,6 +209,7 @@ static int run(apr_pool_t *p, const char *file, size_t command)
 int main(int argc, char **argv)
 {
     static const struct option options[] = {
+        {"all", no_argument, NULL, 'a'},
         {"help", no_argument, NULL, 'h'},
         {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0}
@@ -214,8 +219,11 @@ int main(int argc, char **argv)
     size_t command;
     int option, code;
 
-    while ((option = getopt_long(argc, argv, "f:hV", options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "af:hV", options, NULL)) != -1) {
         switch (option) {
+        case 'a':
+            show_all = 1;
+            break;
         case 'f':
             file = optarg;
             break;

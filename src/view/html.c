@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-#include "view.h"
+#include "parts.h"
 
 #define SECOND 1000000
 
@@ -15,28 +15,6 @@
 #define STEP 10   /* width of a second */
 #define ABOVE 100 /* height of the tokens */
 #define BELOW 40  /* height of the refusals */
-
-static void escaped(const dbguard_view_t *view, const char *text)
-{
-    for (; *text != '\0'; text++) {
-        switch (*text) {
-        case '<':
-            dbguard_view_print(view, "&lt;");
-            break;
-        case '>':
-            dbguard_view_print(view, "&gt;");
-            break;
-        case '&':
-            dbguard_view_print(view, "&amp;");
-            break;
-        case '"':
-            dbguard_view_print(view, "&quot;");
-            break;
-        default:
-            dbguard_view_print(view, "%c", *text);
-        }
-    }
-}
 
 static void style(const dbguard_view_t *view)
 {
@@ -49,6 +27,9 @@ static void style(const dbguard_view_t *view)
         "text-align:left;vertical-align:top}"
         ".dbguard .n{text-align:right;font-variant-numeric:tabular-nums}"
         ".dbguard .s{overflow-x:auto}"
+        ".dbguard .w{min-width:9rem;overflow-wrap:anywhere}"
+        ".dbguard .h{width:6.75rem}"
+        ".dbguard .axis{stroke:currentColor;opacity:.5;fill:none}"
         ".dbguard .held{fill:#3b82c4}.dbguard .over{fill:#8a63d2}"
         ".dbguard .refused{fill:#d9534f}"
         ".dbguard .line{stroke:currentColor;stroke-dasharray:4 3}"
@@ -110,7 +91,7 @@ static void picture(const dbguard_view_t *view, const dbguard_snapshot_t *s)
 }
 
 static void span(const dbguard_view_t *view, const char *name,
-                 const dbguard_span_t *s)
+                 const dbguard_span_t *s, double lived)
 {
     double hold = s->released ? (double)s->hold_us / (double)s->released / 1e3
                               : 0;
@@ -120,7 +101,7 @@ static void span(const dbguard_view_t *view, const char *name,
                        PRIu64 "</td><td class=\"n\">%" PRIu64 "</td>"
                        "<td class=\"n\">%u</td><td class=\"n\">%.1f</td>"
                        "</tr>\n",
-                       name, (double)s->admitted / s->seconds, s->admitted,
+                       name, (double)s->admitted / lived, s->admitted,
                        s->refused, s->aborted, s->held_max, hold);
 }
 
@@ -130,8 +111,8 @@ static void figures(const dbguard_view_t *view, const dbguard_snapshot_t *s)
                        "<th>admitted a second</th><th>admitted</th>"
                        "<th>refused</th><th>hung up</th><th>held at most</th>"
                        "<th>mean hold, ms</th></tr>\n");
-    span(view, "last minute", &s->minute);
-    span(view, "last hour", &s->hour);
+    span(view, "last minute", &s->minute, dbguard_view_lived(&s->minute, s));
+    span(view, "last hour", &s->hour, dbguard_view_lived(&s->hour, s));
     dbguard_view_print(view, "</table></div>\n<details><summary>All totals "
                        "since the start</summary><table>\n");
 #define COUNTER(field, name, help)                                            \
@@ -161,9 +142,9 @@ static void holders(const dbguard_view_t *view, const dbguard_snapshot_t *s)
                            "<td class=\"n\">%d</td><td>",
                            h->state == DBGUARD_HELD ? "holds" : "waits",
                            (double)h->age / SECOND, h->visitor.pid);
-        escaped(view, h->visitor.client);
+        dbguard_html_escaped(view, h->visitor.client);
         dbguard_view_print(view, "</td><td>");
-        escaped(view, h->visitor.endpoint);
+        dbguard_html_escaped(view, h->visitor.endpoint);
         dbguard_view_print(view, "</td></tr>\n");
     }
     dbguard_view_print(view, "</table></div>\n");
@@ -185,7 +166,7 @@ static void database(const dbguard_view_t *view, const dbguard_snapshot_t *s)
                        s->stale ? "; old news: dbguard-monitor is silent" : "");
     if (db->error != 0) {
         dbguard_view_print(view, " Error %u: ", db->error);
-        escaped(view, db->text);
+        dbguard_html_escaped(view, db->text);
         dbguard_view_print(view, ". Remedy: %s.",
                            dbguard_dbstate_remedy(db->state));
     }
@@ -196,6 +177,29 @@ static void database(const dbguard_view_t *view, const dbguard_snapshot_t *s)
                            db->figures.threads_connected,
                            db->figures.threads_running);
     dbguard_view_print(view, "</p>\n");
+}
+
+static void little(const dbguard_view_t *view, const dbguard_snapshot_t *s)
+{
+    dbguard_words_t words;
+
+    dbguard_view_explain(&words, s);
+    if (words.needed[0] == '\0')
+        return;
+    dbguard_view_print(view, "<p>Needed: %s.<br>%c%s.", words.needed,
+                       words.lasts[0] - 'a' + 'A', words.lasts + 1);
+    if (words.verdict[0] != '\0')
+        dbguard_view_print(view, "<br><strong>%s</strong>", words.verdict);
+    dbguard_view_print(view, "</p>\n");
+}
+
+static void kept(const dbguard_view_t *view, const dbguard_snapshot_t *s)
+{
+    if (s->kept_lighter + s->kept_classes > 0)
+        dbguard_view_print(view, "<p>Free and kept so now: %u for work lighter "
+                           "than the heaviest, %u for classes below their "
+                           "minimum.</p>\n", s->kept_lighter,
+                           s->kept_classes);
 }
 
 void dbguard_view_html(const dbguard_view_t *view, const dbguard_snapshot_t *s)
@@ -217,9 +221,14 @@ void dbguard_view_html(const dbguard_view_t *view, const dbguard_snapshot_t *s)
                        s->elder ? " Requests from before an upgrade count "
                                   "against the budget, too."
                                 : "");
+    kept(view, s);
     database(view, s);
+    little(view, s);
     picture(view, s);
-    figures(view, s);
+    dbguard_html_groups(view, s);
+    dbguard_html_endpoints(view, s);
+    dbguard_html_classes(view, s);
     holders(view, s);
+    figures(view, s);
     dbguard_view_print(view, "</section>\n");
 }
