@@ -31,7 +31,7 @@ const char *dbguard_class_set(cmd_parms *cmd, void *dir, const char *args);
 /* The group that a place with DBGuard NAME belongs to; NULL when no
  * DBGuardClass of the whole configuration, read or still to be read, defines
  * it. */
-const dbguard_group_t *dbguard_class_group(cmd_parms *cmd, const char *name);
+const dbguard_classref_t *dbguard_class_group(cmd_parms *cmd, const char *name);
 /* The classes in force are the last good ones. */
 void dbguard_class_remember(server_rec *s);
 void dbguard_class_register(void);

@@ -25,7 +25,7 @@
 /* Counted anew with every reading of the configuration. */
 static dbguard_named_t classes[DBGUARD_CLASSES_MAX];
 static int nclasses;
-static apr_array_header_t *groups; /* dbguard_group_t * */
+static apr_array_header_t *groups; /* dbguard_classref_t * */
 static const char *refused;        /* the place of a line that was */
 
 const dbguard_named_t *dbguard_class_list(int *number)
@@ -293,21 +293,21 @@ static int is_written(apr_pool_t *p, const char *name)
     return 0;
 }
 
-const dbguard_group_t *dbguard_class_group(cmd_parms *cmd, const char *name)
+const dbguard_classref_t *dbguard_class_group(cmd_parms *cmd, const char *name)
 {
-    dbguard_group_t *group;
+    dbguard_classref_t *group;
     int i;
 
     if (!is_name(name) || is_reserved(name) || !is_written(cmd->pool, name))
         return NULL;
     for (i = 0; i < groups->nelts; i++) {
-        group = APR_ARRAY_IDX(groups, i, dbguard_group_t *);
+        group = APR_ARRAY_IDX(groups, i, dbguard_classref_t *);
         if (strcmp(group->name, name) == 0)
             return group;
     }
     group = apr_pcalloc(groups->pool, sizeof(*group));
     group->name = apr_pstrdup(groups->pool, name);
-    APR_ARRAY_PUSH(groups, dbguard_group_t *) = group;
+    APR_ARRAY_PUSH(groups, dbguard_classref_t *) = group;
     return group;
 }
 
@@ -505,7 +505,7 @@ void dbguard_class_resolve(server_rec *s, const dbguard_limits_t *limits)
     int i;
 
     for (i = 0; i < groups->nelts; i++) {
-        dbguard_group_t *group = APR_ARRAY_IDX(groups, i, dbguard_group_t *);
+        dbguard_classref_t *group = APR_ARRAY_IDX(groups, i, dbguard_classref_t *);
 
         group->place = find(group->name) != NULL
                            ? dbguard_places_find(limits->classes, group->name)
@@ -528,7 +528,7 @@ static int forget(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp)
     (void)ptemp;
     nclasses = 0;
     refused = NULL;
-    groups = apr_array_make(pconf, 4, sizeof(dbguard_group_t *));
+    groups = apr_array_make(pconf, 4, sizeof(dbguard_classref_t *));
     return OK;
 }
 

@@ -85,15 +85,15 @@ typedef struct dbguard_server_t {
 } dbguard_server_t;
 
 /* Those who say DBGuard with the same name. */
-typedef struct dbguard_group_t {
+typedef struct dbguard_classref_t {
     const char *name;
     uint32_t place; /* in limits.classes, once it is in force; 0 when it has
                        none: it counts as being in no class */
-} dbguard_group_t;
+} dbguard_classref_t;
 
 typedef struct dbguard_dir_t {
     int guard; /* 1 On or a class, 0 Off, -1 not set */
-    const dbguard_group_t *group; /* NULL: no class */
+    const dbguard_classref_t *group; /* NULL: no class */
 } dbguard_dir_t;
 
 extern const command_rec dbguard_commands[];

@@ -364,7 +364,7 @@ static dbguard_record_t *record_for(request_rec *root)
 /* A decision, and what it means for the record. Returns when the request may
  * go on, or is refused. */
 static void ask(request_rec *r, const request_rec *root,
-                const dbguard_group_t *group, dbguard_record_t *record,
+                const dbguard_classref_t *group, dbguard_record_t *record,
                 dbguard_decision_t *d)
 {
     dbguard_board_t *board = dbguard_board();
@@ -406,7 +406,7 @@ static void ask(request_rec *r, const request_rec *root,
     record->verdict = verdict_of(root->pool, d, queued);
 }
 
-static int guard(request_rec *r, const dbguard_group_t *group)
+static int guard(request_rec *r, const dbguard_classref_t *group)
 {
     request_rec *root;
     dbguard_record_t *record;
