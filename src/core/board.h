@@ -253,6 +253,7 @@ typedef struct dbguard_shared_t {
     int64_t hold;    /* moving mean of the holds: microseconds */
     _Atomic int64_t swept; /* when dead processes were last looked for */
     _Atomic int64_t warned; /* when the log last spoke of refusals */
+    _Atomic int64_t warned_board; /* and of those because of this board */
     _Atomic uint64_t warned_total; /* and how many there had been by then */
     dbguard_counters_t counters;
     uint32_t current; /* the entry that was used last */

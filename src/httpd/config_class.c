@@ -505,7 +505,8 @@ void dbguard_class_resolve(server_rec *s, const dbguard_limits_t *limits)
     int i;
 
     for (i = 0; i < groups->nelts; i++) {
-        dbguard_classref_t *group = APR_ARRAY_IDX(groups, i, dbguard_classref_t *);
+        dbguard_classref_t *group
+            = APR_ARRAY_IDX(groups, i, dbguard_classref_t *);
 
         group->place = find(group->name) != NULL
                            ? dbguard_places_find(limits->classes, group->name)

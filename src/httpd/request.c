@@ -195,13 +195,13 @@ static void set_environment(request_rec *r, const dbguard_record_t *record)
 }
 
 /* At most one line every WARN_EVERY from all processes together. */
-static int may_warn(dbguard_shared_t *shared)
+static int may_warn(_Atomic int64_t *last)
 {
     int64_t now = dbguard_clock_now();
-    int64_t warned = shared->warned;
+    int64_t warned = *last;
 
     return (warned == 0 || now - warned >= WARN_EVERY)
-           && atomic_compare_exchange_strong(&shared->warned, &warned, now);
+           && atomic_compare_exchange_strong(last, &warned, now);
 }
 
 static void warn_of_board(request_rec *r, const dbguard_shared_t *shared)
@@ -245,15 +245,26 @@ static void log_refusal(request_rec *r, const dbguard_record_t *record,
     ap_log_rerror(APLOG_MARK, APLOG_INFO, 0, r,
                   "DBGUARD0020: %s after %" APR_INT64_T_FMT " us: %s",
                   record->verdict, record->waited, record->endpoint);
-    /* An outage is the monitor's to tell; who hung up is not refused; that
-     * there is no board has been said. */
-    if (board == NULL || reason == DBGUARD_REASON_ABORTED
-        || reason == DBGUARD_REASON_DATABASE || !may_warn(board->shared))
+    /* That there is no board has been said. */
+    if (board == NULL)
         return;
-    if (reason == DBGUARD_REASON_BOARD)
-        warn_of_board(r, board->shared);
-    else
-        warn_of_budget(r, board);
+    switch (reason) {
+    case DBGUARD_REASON_BOARD:
+        if (may_warn(&board->shared->warned_board))
+            warn_of_board(r, board->shared);
+        break;
+    case DBGUARD_REASON_BUDGET:
+    case DBGUARD_REASON_PATIENCE:
+    case DBGUARD_REASON_TIMEOUT:
+    case DBGUARD_REASON_DISPLACED:
+        if (may_warn(&board->shared->warned))
+            warn_of_budget(r, board);
+        break;
+    default:
+        /* An outage is the monitor's to tell; a client or a class that has its
+         * share is as it was meant; who hung up is not refused. */
+        break;
+    }
 }
 
 /* --- waiting ------------------------------------------------------------ */
