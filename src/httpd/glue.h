@@ -207,6 +207,7 @@ typedef struct dbguard_record_t {
     int refused;         /* it was answered by the refusal */
     const char *verdict; /* as in the log */
     const char *class;
+    int64_t lease;       /* its token comes back after so long; 0: with it */
     char *endpoint;
     int64_t waited;      /* microseconds */
     int64_t held;        /* microseconds, of all tokens that came back; -1

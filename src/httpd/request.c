@@ -66,6 +66,11 @@ static void give_back(dbguard_record_t *record)
                                  &held);
     /* Whoever has the lock was stopped: there will be another occasion. */
     record->holds = rv == ETIMEDOUT;
+    /* It came back before, when its lease ended. */
+    if (rv == APR_NOTFOUND && record->lease > 0) {
+        rv = APR_SUCCESS;
+        held = record->lease;
+    }
     if (rv == APR_SUCCESS && held >= 0)
         record->held = (record->held < 0 ? 0 : record->held) + held;
 }
@@ -403,6 +408,8 @@ static void ask(request_rec *r, const request_rec *root,
         record->waited += dbguard_clock_now() - begin;
     if (d->outcome != DBGUARD_ADMITTED)
         give_back(record);
+    else
+        record->lease = board->shared->limits.classes[visitor.class].lease;
     record->verdict = verdict_of(root->pool, d, queued);
 }
 
