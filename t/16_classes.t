@@ -184,6 +184,34 @@ END
     cmp_ok(entry($apache, 'b')->{hold}, '<', 60_000_000, 'has its own hold');
 };
 
+topic 'minimums that the database has no room for' => sub {
+    my $stack = ends_with_topic(DBGuard::Stack->new(
+        db => { max_connections => 12 },
+        apache => { workers => 8, docroot_config => 'DBGuard On' }));
+    my ($apache, $db) = ($stack->apache, $stack->db);
+    $db->start;
+    spew($stack->dir . '/password', $db->password . "\n", 0600);
+    my $config = "DBGuardEngine On\nDBGuardDatabase mariadb://app\@127.0.0.1:"
+        . $db->port . "\nDBGuardPasswordFile " . $stack->dir . "/password\n"
+        . "DBGuardClass a min=6\nDBGuardClass b min=6\n";
+    my $said = qr/DBGUARD0045: DBGuardClass b \(\S+:\d+\): with min=6 the /;
+    $apache->set(config => $config);
+    my ($code, $output) = $apache->configtest;
+    is($code, 0, 'a configtest passes') or diag($output);
+    like($output, qr/warn\].*$said.* 12 tokens, .* database leaves is \d,?/,
+        '... with a warning');
+    $apache->start;
+    like($apache->error_log, $said, 'as does a start');
+    $apache->stop;
+
+    $apache->set(config => $config =~ s/b min=6/b min=2/r);
+    unlike(($apache->configtest)[1], qr/DBGUARD004/, 'nothing about less');
+    $apache->set(config => "${config}DBGuardLint refuse\nDBGuardReserve 3\n");
+    ($code, $output) = $apache->configtest;
+    isnt($code, 0, 'DBGuardLint refuse refuses');
+    like($output, $said, '... and says why');
+};
+
 topic 'what names it' => sub {
     my $apache = start(8, <<"END" . places('a') . <<'END');
 DBGuardBudget 3
