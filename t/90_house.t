@@ -140,7 +140,7 @@ for my $directive (sort @directives) {
         '... in the sample configuration');
 }
 # What the table of settings says is what the page says.
-while ($config =~ /\{"(DBGuard\w+)",\s*(?:NULL|"(\w+)"),\s*TYPE_\w+,
+while ($config =~ /\{"(DBGuard\w+)",\s*(?:NULL|"([\w-]+)"),\s*TYPE_\w+,
     [^"]*?"([^"]+)",/gx) {
     my ($directive, $key, $default) = ($1, $2, $3);
     my ($row) = ($text{"docs/directives/$directive.md"} // '')

@@ -32,8 +32,7 @@ typedef struct cookie_t {
     kind_t kind;
 } cookie_t;
 
-/* Session cookies of what is widely used; names at first, then those that go
- * on with something of each installation's own. */
+/* Session cookies of what is widely used. */
 static const cookie_t common[] = {
     {"PHPSESSID", EXACT},          /* PHP; Symfony, Magento 2, WooCommerce */
     {"JSESSIONID", EXACT},         /* Java servlets */
@@ -43,9 +42,11 @@ static const cookie_t common[] = {
     {"sessionid", EXACT},          /* Django */
     {"_session_id", EXACT},        /* Rails */
     {"rack.session", EXACT},       /* Sinatra */
+    {"laravel_session", EXACT},
+    {"ci_session", EXACT},         /* CodeIgniter */
     {"CAKEPHP", EXACT},
     {"CGISESSID", EXACT},          /* Perl's CGI::Session */
-    {"CFID", EXACT},               /* ColdFusion */
+    {"CFTOKEN", EXACT},            /* ColdFusion */
     {"frontend", EXACT},           /* Magento 1 */
     {"OCSESSID", EXACT},           /* OpenCart */
     {"oc_sessionPassphrase", EXACT}, /* ownCloud, Nextcloud */
@@ -54,21 +55,25 @@ static const cookie_t common[] = {
     {"roundcube_sessid", EXACT},
     {"osCsid", EXACT},             /* osCommerce */
     {"zenid", EXACT},              /* Zen Cart */
-    {"sid", EXACT},
-    {"session", EXACT},            /* Flask */
     {"wordpress_logged_in_", PREFIX},
     {"wp_woocommerce_session_", PREFIX},
     {"MoodleSession", PREFIX},
     {"PrestaShop-", PREFIX},
-    {"session-", PREFIX},          /* Shopware */
     {"ASPSESSIONID", PREFIX},
     {"SESS", PREFIX_HEX},          /* Drupal */
-    {"SSESS", PREFIX_HEX}
+    {"SSESS", PREFIX_HEX},
+#define VAGUE 3 /* names that something else may have, such as a banner that
+                   counts visits: with a long value only */
+    {"session", EXACT},            /* Flask */
+    {"sid", EXACT},
+    {"session-", PREFIX}           /* Shopware */
 };
 
 #define COMMON (sizeof(common) / sizeof(common[0]))
+#define LONG_VALUE 16 /* bytes; one that is the same for many clients would
+                         leave them two waiting places together */
 
-/* After these: laravel_session, ci_session, those of Rails and MediaWiki. */
+/* Vague, too, and after these: Rails, MediaWiki. */
 #define SUFFIX "_session"
 #define SUFFIX_RANK KNOWN_MAX
 /* A name of 32 hex digits: Joomla. */
@@ -82,6 +87,7 @@ static struct {
     cookie_t names[KNOWN_MAX];
     apr_size_t lengths[KNOWN_MAX];
     unsigned n;
+    unsigned vague;                       /* from this rank on */
     uint64_t first[256];                  /* names that begin with this byte */
     uint64_t length[NAME_MAX_LENGTH + 2]; /* that may have this length; the last
                                              one: or a greater one */
@@ -158,6 +164,7 @@ void dbguard_client_configure(apr_pool_t *p, const dbguard_server_t *server)
     }
     for (i = 0; i < COMMON; i++)
         add(common[i].name, common[i].kind);
+    known.vague = known.n - VAGUE;
 }
 
 /* --- the session --------------------------------------------------------- */
@@ -218,12 +225,13 @@ static apr_size_t trimmed(const char *text, apr_size_t length)
     return length;
 }
 
-/* Neither name= nor name="". */
-static int has_value(const char *value, apr_size_t length)
+/* Neither name= nor name="", and as long as it takes to be believed. */
+static int has_value(const char *value, apr_size_t length, unsigned rank)
 {
     apr_size_t blank = strspn(value, " \t");
 
     return blank < length
+           && (rank < known.vague || length - blank >= LONG_VALUE)
            && !(length - blank == 2 && strncmp(value + blank, "\"\"", 2) == 0);
 }
 
@@ -247,7 +255,7 @@ static const char *find_session(const char *header, apr_size_t *length)
         if (equals != NULL && equals > name)
             rank = rank_of(name, trimmed(name, equals - name));
         if (rank < least
-            && has_value(equals + 1, name + whole - (equals + 1))) {
+            && has_value(equals + 1, name + whole - (equals + 1), rank)) {
             least = rank;
             best = name;
             *length = whole;

@@ -688,7 +688,7 @@ static const char *set_guard(cmd_parms *cmd, void *config, const char *args)
     else if (*rest == '\0' && strcasecmp(word, "On") == 0)
         dir->guard = 1;
     else if (*rest == '\0'
-             && (dir->group = dbguard_class_group(cmd, word)) != NULL)
+             && (dir->ref = dbguard_class_ref(cmd, word)) != NULL)
         dir->guard = 1;
     else
         error = complain(cmd, cmd->cmd->name, *rest ? args : word,
@@ -781,7 +781,7 @@ void *dbguard_dir_create(apr_pool_t *p, char *unused)
 
     (void)unused;
     dir->guard = -1;
-    dir->group = NULL;
+    dir->ref = NULL;
     return dir;
 }
 
@@ -791,7 +791,7 @@ void *dbguard_dir_merge(apr_pool_t *p, void *b, void *a)
     dbguard_dir_t *dir = apr_palloc(p, sizeof(*dir));
 
     dir->guard = add->guard >= 0 ? add->guard : base->guard;
-    dir->group = add->guard >= 0 ? add->group : base->group;
+    dir->ref = add->guard >= 0 ? add->ref : base->ref;
     return dir;
 }
 

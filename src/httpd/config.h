@@ -28,10 +28,9 @@ const char *dbguard_config_stop(cmd_parms *cmd, const char *error,
 /* --- config_class.c: DBGuardClass, and who names one ---------------------- */
 
 const char *dbguard_class_set(cmd_parms *cmd, void *dir, const char *args);
-/* The group that a place with DBGuard NAME belongs to; NULL when no
- * DBGuardClass of the whole configuration, read or still to be read, defines
- * it. */
-const dbguard_classref_t *dbguard_class_group(cmd_parms *cmd, const char *name);
+/* What a place with DBGuard NAME is to keep; NULL when no DBGuardClass of the
+ * whole configuration, read or still to be read, defines that name. */
+const dbguard_classref_t *dbguard_class_ref(cmd_parms *cmd, const char *name);
 /* The classes in force are the last good ones. */
 void dbguard_class_remember(server_rec *s);
 void dbguard_class_register(void);

@@ -8,7 +8,7 @@
  *     minimums do not fit, all of them stay as they were. Half of a change
  *     would give tokens to some that were taken from nobody.
  *   - Places are found by name when the limits are in force, never before:
- *     until then a group counts as being in no class. */
+ *     until then whoever names a class counts as being in none. */
 
 #include "apr_lib.h"
 #include "apr_strings.h"
@@ -25,7 +25,7 @@
 /* Counted anew with every reading of the configuration. */
 static dbguard_named_t classes[DBGUARD_CLASSES_MAX];
 static int nclasses;
-static apr_array_header_t *groups; /* dbguard_classref_t * */
+static apr_array_header_t *refs; /* dbguard_classref_t * */
 static const char *refused;        /* the place of a line that was */
 
 const dbguard_named_t *dbguard_class_list(int *number)
@@ -293,22 +293,22 @@ static int is_written(apr_pool_t *p, const char *name)
     return 0;
 }
 
-const dbguard_classref_t *dbguard_class_group(cmd_parms *cmd, const char *name)
+const dbguard_classref_t *dbguard_class_ref(cmd_parms *cmd, const char *name)
 {
-    dbguard_classref_t *group;
+    dbguard_classref_t *ref;
     int i;
 
     if (!is_name(name) || is_reserved(name) || !is_written(cmd->pool, name))
         return NULL;
-    for (i = 0; i < groups->nelts; i++) {
-        group = APR_ARRAY_IDX(groups, i, dbguard_classref_t *);
-        if (strcmp(group->name, name) == 0)
-            return group;
+    for (i = 0; i < refs->nelts; i++) {
+        ref = APR_ARRAY_IDX(refs, i, dbguard_classref_t *);
+        if (strcmp(ref->name, name) == 0)
+            return ref;
     }
-    group = apr_pcalloc(groups->pool, sizeof(*group));
-    group->name = apr_pstrdup(groups->pool, name);
-    APR_ARRAY_PUSH(groups, dbguard_classref_t *) = group;
-    return group;
+    ref = apr_pcalloc(refs->pool, sizeof(*ref));
+    ref->name = apr_pstrdup(refs->pool, name);
+    APR_ARRAY_PUSH(refs, dbguard_classref_t *) = ref;
+    return ref;
 }
 
 /* --- do they fit the budget? --------------------------------------------- */
@@ -504,12 +504,12 @@ void dbguard_class_resolve(server_rec *s, const dbguard_limits_t *limits)
 {
     int i;
 
-    for (i = 0; i < groups->nelts; i++) {
-        dbguard_classref_t *group
-            = APR_ARRAY_IDX(groups, i, dbguard_classref_t *);
+    for (i = 0; i < refs->nelts; i++) {
+        dbguard_classref_t *ref
+            = APR_ARRAY_IDX(refs, i, dbguard_classref_t *);
 
-        group->place = find(group->name) != NULL
-                           ? dbguard_places_find(limits->classes, group->name)
+        ref->place = find(ref->name) != NULL
+                           ? dbguard_places_find(limits->classes, ref->name)
                            : 0;
     }
     for (i = 0; i < nclasses; i++)
@@ -529,7 +529,7 @@ static int forget(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp)
     (void)ptemp;
     nclasses = 0;
     refused = NULL;
-    groups = apr_array_make(pconf, 4, sizeof(dbguard_classref_t *));
+    refs = apr_array_make(pconf, 4, sizeof(dbguard_classref_t *));
     return OK;
 }
 

@@ -84,7 +84,8 @@ typedef struct dbguard_server_t {
     unsigned refusal_bad; /* DBGUARD_BAD_ bits: what a reload could not take */
 } dbguard_server_t;
 
-/* Those who say DBGuard with the same name. */
+/* The class that a place with DBGuard NAME is in; all that say the same name
+ * share one. */
 typedef struct dbguard_classref_t {
     const char *name;
     uint32_t place; /* in limits.classes, once it is in force; 0 when it has
@@ -93,7 +94,7 @@ typedef struct dbguard_classref_t {
 
 typedef struct dbguard_dir_t {
     int guard; /* 1 On or a class, 0 Off, -1 not set */
-    const dbguard_classref_t *group; /* NULL: no class */
+    const dbguard_classref_t *ref; /* NULL: no class */
 } dbguard_dir_t;
 
 extern const command_rec dbguard_commands[];
@@ -207,6 +208,7 @@ typedef struct dbguard_record_t {
     int refused;         /* it was answered by the refusal */
     const char *verdict; /* as in the log */
     const char *class;
+    int64_t lease;       /* its token comes back after so long; 0: with it */
     char *endpoint;
     int64_t waited;      /* microseconds */
     int64_t held;        /* microseconds, of all tokens that came back; -1

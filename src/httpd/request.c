@@ -66,6 +66,11 @@ static void give_back(dbguard_record_t *record)
                                  &held);
     /* Whoever has the lock was stopped: there will be another occasion. */
     record->holds = rv == ETIMEDOUT;
+    /* It came back before, when its lease ended. */
+    if (rv == APR_NOTFOUND && record->lease > 0) {
+        rv = APR_SUCCESS;
+        held = record->lease;
+    }
     if (rv == APR_SUCCESS && held >= 0)
         record->held = (record->held < 0 ? 0 : record->held) + held;
 }
@@ -375,7 +380,7 @@ static dbguard_record_t *record_for(request_rec *root)
 /* A decision, and what it means for the record. Returns when the request may
  * go on, or is refused. */
 static void ask(request_rec *r, const request_rec *root,
-                const dbguard_classref_t *group, dbguard_record_t *record,
+                const dbguard_classref_t *ref, dbguard_record_t *record,
                 dbguard_decision_t *d)
 {
     dbguard_board_t *board = dbguard_board();
@@ -395,8 +400,8 @@ static void ask(request_rec *r, const request_rec *root,
     }
     begin = dbguard_clock_now();
     visitor.pid = process;
-    visitor.class = group != NULL ? group->place : 0;
-    record->class = visitor.class > 0 ? group->name : DBGUARD_CLASS_DEFAULT;
+    visitor.class = ref != NULL ? ref->place : 0;
+    record->class = visitor.class > 0 ? ref->name : DBGUARD_CLASS_DEFAULT;
     dbguard_client_identify(root, board, &visitor);
     apr_cpystrn(visitor.endpoint, record->endpoint, sizeof(visitor.endpoint));
     dbguard_admission_enter(board, &visitor, begin, d);
@@ -414,10 +419,12 @@ static void ask(request_rec *r, const request_rec *root,
         record->waited += dbguard_clock_now() - begin;
     if (d->outcome != DBGUARD_ADMITTED)
         give_back(record);
+    else
+        record->lease = board->shared->limits.classes[visitor.class].lease;
     record->verdict = verdict_of(root->pool, d, queued);
 }
 
-static int guard(request_rec *r, const dbguard_classref_t *group)
+static int guard(request_rec *r, const dbguard_classref_t *ref)
 {
     request_rec *root;
     dbguard_record_t *record;
@@ -431,7 +438,7 @@ static int guard(request_rec *r, const dbguard_classref_t *group)
     if (record->refused)
         return HTTP_SERVICE_UNAVAILABLE;
     if (!record->holds) {
-        ask(r, root, group, record, &d);
+        ask(r, root, ref, record, &d);
         set_environment(r, record);
         if (d.outcome == DBGUARD_REFUSED) {
             log_refusal(r, record, d.reason, dbguard_board());
@@ -462,7 +469,7 @@ static int handler(request_rec *r)
     const dbguard_dir_t *dir
         = ap_get_module_config(r->per_dir_config, &dbguard_module);
 
-    return dir->guard == 1 ? guard(r, dir->group) : DECLINED;
+    return dir->guard == 1 ? guard(r, dir->ref) : DECLINED;
 }
 
 /* Before mod_log_config writes its line: a request that was cut off has no

@@ -137,7 +137,7 @@ static const char *note(apr_pool_t *p, const dbguard_server_t *server,
                             "max(8, 15 %%) for everything else",
                             limits->queue, max_workers(), limits->budget);
     if (set == DBGUARD_SET_QUEUE_PATIENCE && is_auto)
-        return "4 times the hold of the endpoint, from 1s to 10s";
+        return "6 times the hold of the endpoint, from 1s to 10s";
     if (set == DBGUARD_SET_CLIENT_SESSION)
         return "and the common ones";
     if (set == DBGUARD_SET_CLIENT_HOLD && is_auto)
