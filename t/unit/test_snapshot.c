@@ -428,7 +428,7 @@ static void check_names(const dbguard_snapshot_t *s)
  * and it takes no longer to copy them. */
 START_TEST(while_endpoints_come_and_go)
 {
-    int i, enough = scaled(300);
+    int i, enough = scaled(6000);
     uint32_t rows = 0;
     pid_t pid;
 
