@@ -29,7 +29,7 @@ void dbguard_view_auto(const dbguard_view_t *view,
     line(view, "RefusedLastMinute", s->minute.refused);
     line(view, "ArrivedLastMinute", o.came);
     line(view, "ArrivedPeakSecond", o.peak);
-    line(view, "HoldLastMinuteMicroseconds", (uint64_t)o.hold);
+    line(view, "HoldExpectedMicroseconds", (uint64_t)o.hold);
     line(view, "HoldLimitMicroseconds", (uint64_t)o.lasts);
     line(view, "HoldLimitPeakMicroseconds", (uint64_t)o.lasts_peak);
     line(view, "DatabaseState", s->database.state);

@@ -22,7 +22,7 @@ static void style(const dbguard_view_t *view)
         view,
         "<style>:root{color-scheme:light dark}"
         ".dbguard svg{display:block;width:100%%;max-width:40rem;height:auto}"
-        ".dbguard table{border-collapse:collapse}"
+        ".dbguard table{border-collapse:collapse;margin:.5rem 0}"
         ".dbguard td,.dbguard th{padding:.15rem .7rem .15rem 0;"
         "text-align:left;vertical-align:top}"
         ".dbguard .n{text-align:right;font-variant-numeric:tabular-nums}"
@@ -108,9 +108,12 @@ static void span(const dbguard_view_t *view, const char *name,
 static void figures(const dbguard_view_t *view, const dbguard_snapshot_t *s)
 {
     dbguard_view_print(view, "<div class=\"s\"><table><tr><th></th>"
-                       "<th>admitted a second</th><th>admitted</th>"
-                       "<th>refused</th><th>hung up</th><th>held at most</th>"
-                       "<th>mean hold, ms</th></tr>\n");
+                       "<th class=\"n\">admitted a second</th>"
+                       "<th class=\"n\">admitted</th>"
+                       "<th class=\"n\">refused</th>"
+                       "<th class=\"n\">hung up</th>"
+                       "<th class=\"n\">held at most</th>"
+                       "<th class=\"n\">mean hold, ms</th></tr>\n");
     span(view, "last minute", &s->minute, dbguard_view_lived(&s->minute, s));
     span(view, "last hour", &s->hour, dbguard_view_lived(&s->hour, s));
     dbguard_view_print(view, "</table></div>\n<details><summary>All totals "
@@ -129,8 +132,10 @@ static void holders(const dbguard_view_t *view, const dbguard_snapshot_t *s)
 
     if (s->nholders == 0)
         return;
-    dbguard_view_print(view, "<div class=\"s\"><table><tr><th>state</th>"
-                       "<th>seconds</th><th>process</th><th>client</th>"
+    dbguard_view_print(view, "<h3>Request by request</h3>\n"
+                       "<div class=\"s\"><table><tr><th>state</th>"
+                       "<th class=\"n\">seconds</th>"
+                       "<th class=\"n\">process</th><th>client</th>"
                        "<th>endpoint</th></tr>\n");
     for (i = 0; i < s->nholders; i++) {
         const dbguard_holder_t *h = &s->holders[i];
@@ -195,11 +200,12 @@ static void little(const dbguard_view_t *view, const dbguard_snapshot_t *s)
 
 static void kept(const dbguard_view_t *view, const dbguard_snapshot_t *s)
 {
-    if (s->kept_lighter + s->kept_classes > 0)
-        dbguard_view_print(view, "<p>Free and kept so now: %u for work lighter "
-                           "than the heaviest, %u for classes below their "
-                           "minimum.</p>\n", s->kept_lighter,
-                           s->kept_classes);
+    if (s->kept_lighter > 0)
+        dbguard_view_print(view, "<br>%u free and kept for lighter work than "
+                           "the heaviest.", s->kept_lighter);
+    if (s->kept_classes > 0)
+        dbguard_view_print(view, "<br>%u free and kept for classes below their "
+                           "minimum.", s->kept_classes);
 }
 
 void dbguard_view_html(const dbguard_view_t *view, const dbguard_snapshot_t *s)
@@ -210,7 +216,7 @@ void dbguard_view_html(const dbguard_view_t *view, const dbguard_snapshot_t *s)
     dbguard_view_print(view,
                        "<h2>Database connections (mod_dbguard)</h2>\n"
                        "<p><strong>%u of %u tokens out</strong>, %u of %u "
-                       "waiting places taken.%s%s</p>\n",
+                       "waiting places taken.%s%s",
                        s->held, s->limits.budget, s->waiting, s->limits.queue,
                        !s->engine
                            ? " <strong>DBGuardEngine is Off: nothing is "
@@ -222,6 +228,7 @@ void dbguard_view_html(const dbguard_view_t *view, const dbguard_snapshot_t *s)
                                   "against the budget, too."
                                 : "");
     kept(view, s);
+    dbguard_view_print(view, "</p>\n");
     database(view, s);
     little(view, s);
     picture(view, s);

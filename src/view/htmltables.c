@@ -159,13 +159,14 @@ static void endpoint(const dbguard_view_t *view, const dbguard_snapshot_t *s,
                        "<td class=\"n\">%u</td><td class=\"n\">",
                        row->needed, row->held, row->waiting, row->rate,
                        row->peak);
-    if (row->released > 0)
-        dbguard_view_print(view, "%.1f", (double)row->mean / 1e3);
-    dbguard_view_print(view, "</td><td class=\"n\">%s%.1f%s</td><td>",
+    dbguard_view_print(view, "%s%.1f%s</td><td>",
                        dbguard_view_is_slower(row) ? "<strong>" : "",
                        (double)row->estimate / 1e3,
                        dbguard_view_is_slower(row) ? "</strong>" : "");
     histogram(view, row);
+    dbguard_view_print(view, "</td><td class=\"n\">");
+    if (row->released > 0)
+        dbguard_view_print(view, "%.1f", (double)row->mean / 1e3);
     dbguard_view_print(view, "</td><td class=\"n\">%" PRIu64 "</td>"
                        "<td class=\"n\">%" PRIu64 "</td></tr>\n", row->arrived,
                        row->refused);
@@ -202,17 +203,22 @@ void dbguard_html_endpoints(const dbguard_view_t *view,
                        "<th class=\"n\">waits</th>"
                        "<th class=\"n\">a second</th>"
                        "<th class=\"n\">busiest second</th>"
-                       "<th class=\"n\">mean hold, ms</th>"
-                       "<th class=\"n\">hold now, ms</th>"
-                       "<th>holds, 20 ms to 1 h; line: 1 s</th>"
+                       "<th class=\"n\">hold, ms</th>"
+                       "<th>holds</th>"
+                       "<th class=\"n\">mean of all, ms</th>"
                        "<th class=\"n\">came</th><th class=\"n\">refused</th>"
                        "</tr>\n");
     for (i = 0; i < listed; i++)
         endpoint(view, s, &s->rows[i]);
     if (listed < s->nrows)
         more(view, s, listed);
-    dbguard_view_print(view, "</table></div>\n<p>needs = a second x hold now, "
-                             "over the last minute (Little's law).</p>\n");
+    dbguard_view_print(view, "</table></div>\n<p>Little's law: needs = a "
+                       "second x hold, over the last minute. hold is what the "
+                       "next request is expected to hold its token for; in "
+                       "bold when what runs now has run for twice as long as "
+                       "its like used to. The pictures go from 20 ms at the "
+                       "left to an hour at the right, each step a factor of "
+                       "1.4; the upright line is at 1 s.</p>\n");
 }
 
 /* --- classes -------------------------------------------------------------- */

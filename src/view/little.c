@@ -10,18 +10,23 @@
 
 #define SECOND 1000000
 
-static double mean_age(const dbguard_snapshot_t *s)
+/* The mean hold of what came, whatever became of it: the mean of the holds that
+ * ended would leave out those who were refused, who are not like the others. */
+static double expected(const dbguard_snapshot_t *s, int *known)
 {
-    double sum = 0;
-    uint32_t n = 0, i;
+    double rate = 0, needed = 0;
+    uint32_t i;
 
-    for (i = 0; i < s->nholders; i++) {
-        if (s->holders[i].state == DBGUARD_HELD) {
-            sum += (double)s->holders[i].age;
-            n++;
-        }
+    *known = 0;
+    for (i = 0; i < s->nrows; i++) {
+        rate += s->rows[i].rate;
+        needed += s->rows[i].needed;
+        *known |= s->rows[i].rate > 0 && s->rows[i].samples > 0;
     }
-    return n > 0 ? sum / n : 0;
+    if (rate > 0)
+        return needed * SECOND / rate;
+    *known = s->minute.released > 0;
+    return *known ? (double)(s->minute.hold_us / s->minute.released) : 0;
 }
 
 double dbguard_view_lived(const dbguard_span_t *span,
@@ -43,21 +48,19 @@ void dbguard_view_reckon(dbguard_outlook_t *o, const dbguard_snapshot_t *s)
     o->came = (uint32_t)(minute->admitted + minute->refused + minute->aborted);
     o->peak = minute->came_max;
     o->rate = o->came / dbguard_view_lived(minute, s);
-    o->ended = minute->released > 0;
-    o->hold = o->ended ? (int64_t)(minute->hold_us / minute->released)
-                       : (int64_t)mean_age(s);
-    o->needed = dbguard_little_needed(o->rate, (double)o->hold);
-    o->needed_peak = dbguard_little_needed(o->peak, (double)o->hold);
+    o->hold = expected(s, &o->known);
+    o->needed = dbguard_little_needed(o->rate, o->hold);
+    o->needed_peak = dbguard_little_needed(o->peak, o->hold);
     o->lasts = dbguard_little_hold(o->rate, budget);
     o->lasts_peak = dbguard_little_hold(o->peak, budget);
 }
 
 static const char *verdict(const dbguard_outlook_t *o)
 {
-    if ((double)o->hold > o->lasts)
+    if (o->hold > o->lasts)
         return "More is needed than there is: requests wait and are refused "
                "until fewer come or holds get shorter.";
-    if ((double)o->hold > o->lasts_peak)
+    if (o->hold > o->lasts_peak)
         return "The budget is enough on average, but not for the busiest "
                "second: then requests wait.";
     return "";
@@ -66,22 +69,19 @@ static const char *verdict(const dbguard_outlook_t *o)
 void dbguard_view_explain(dbguard_words_t *w, const dbguard_snapshot_t *s)
 {
     dbguard_outlook_t o;
-    char now[80];
 
     memset(w, 0, sizeof(*w));
     dbguard_view_reckon(&o, s);
     if (o.came == 0 || o.hold <= 0)
         return;
-    snprintf(now, sizeof(now), o.ended ? "now %.3f s" : "none has ended yet, "
-             "those that hold now have done so for %.3f s",
-             (double)o.hold / SECOND);
-    snprintf(w->needed, sizeof(w->needed), "%.2f of %u tokens: %.2f/s x %.3f s "
+    snprintf(w->needed, sizeof(w->needed), "%.2f tokens of %u: %.2f/s x %.3f s "
              "(Little's law, the last minute); %.2f in its busiest second, when "
              "%u came", o.needed, s->limits.budget, o.rate,
-             (double)o.hold / SECOND, o.needed_peak, o.peak);
+             o.hold / SECOND, o.needed_peak, o.peak);
     snprintf(w->lasts, sizeof(w->lasts), "at %.2f/s (mean) the budget of %u "
              "lasts up to a mean hold of %.3f s; at %u/s (busiest second) up "
-             "to %.3f s; %s", o.rate, s->limits.budget, o.lasts / SECOND,
-             o.peak, o.lasts_peak / SECOND, now);
+             "to %.3f s; now %.3f s%s", o.rate, s->limits.budget,
+             o.lasts / SECOND, o.peak, o.lasts_peak / SECOND, o.hold / SECOND,
+             o.known ? "" : ", a guess: none has ended yet");
     snprintf(w->verdict, sizeof(w->verdict), "%s", verdict(&o));
 }

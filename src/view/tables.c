@@ -107,9 +107,8 @@ void dbguard_text_endpoints(const dbguard_view_t *view,
 
     if (s->nrows == 0)
         return;
-    dbguard_view_print(view, "\nendpoints by the tokens that they need, on "
-                             "average of the last minute: requests\na second "
-                             "(per s; in the busiest one: peak) x hold\n"
+    dbguard_view_print(view, "\nendpoints by tokens held or needed; needs = "
+                             "per s (the last minute) x hold\n"
                              "%6s %5s %7s %5s %9s %8s  %s\n", "needs", "holds",
                        "per s", "peak", "hold ms", "refused", "endpoint");
     for (i = 0; i < listed; i++) {

@@ -218,10 +218,12 @@ static void little(const dbguard_view_t *view, const dbguard_snapshot_t *s)
 
 static void kept(const dbguard_view_t *view, const dbguard_snapshot_t *s)
 {
-    if (s->kept_lighter + s->kept_classes > 0)
-        dbguard_view_print(view, "kept     %u free for lighter work, %u for "
-                           "classes below their minimum\n", s->kept_lighter,
-                           s->kept_classes);
+    if (s->kept_lighter > 0)
+        dbguard_view_print(view, "kept     %u free for lighter work than the "
+                           "heaviest\n", s->kept_lighter);
+    if (s->kept_classes > 0)
+        dbguard_view_print(view, "kept     %u free for classes below their "
+                           "minimum\n", s->kept_classes);
 }
 
 void dbguard_view_text(const dbguard_view_t *view,

@@ -50,9 +50,9 @@ typedef struct dbguard_outlook_t {
     uint32_t came;     /* requests in the last minute; served, refused or gone */
     uint32_t peak;     /* in its busiest second */
     double rate;       /* came a second, on average */
-    int64_t hold;      /* mean of the holds, microseconds; 0: not known */
-    int ended;         /* 0: none ended in this minute; hold is the mean of the
-                          ages of those that hold now */
+    double hold;       /* mean of what each is expected to hold, microseconds;
+                          0: not known */
+    int known;         /* 0: no hold has ended yet; hold is a guess */
     double needed;     /* tokens at rate and hold */
     double needed_peak; /* and at peak */
     double lasts;      /* the mean hold at which the budget runs out at rate,
