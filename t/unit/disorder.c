@@ -126,7 +126,7 @@ static int whole(checker_t *c, const dbguard_slot_t *s)
                      "the endpoint of a request is another one now")
            && expect(c,
                      s->flow == s->endpoint || s->flow == DBGUARD_NEW(s->class)
-                         || s->flow == DBGUARD_NEW(0),
+                         || s->flow == DBGUARD_OTHER(0),
                      "a flow that is not its own")
            && expect(c,
                      known(c, s->address, s->visitor.address)

@@ -392,7 +392,7 @@ static void expect_in_order(pid_t dead)
 static long next_stop(long stop, long stops, long wanted)
 {
     static long often;
-    long stride = 1 + stops / 15;
+    long stride = 1 + stops / 4;
 
     if (stop < 0) {
         long i, rare = 0;
@@ -433,7 +433,7 @@ START_TEST(killed_at_every_instruction)
     warm_up();
     stops = step_record(set_the_scene(child_comes));
     ck_assert_int_gt(stops, 20);
-    for (at = next_stop(-1, stops, scaled(200)); at < stops;
+    for (at = next_stop(-1, stops, scaled(300)); at < stops;
          at = next_stop(at, stops, 0)) {
         pid_t pid = set_the_scene(child_comes);
 
@@ -461,7 +461,7 @@ START_TEST(without_repair_something_is_lost)
     board_open_shared(scenario->nslots, 1, 4);
     warm_up();
     stops = step_record(set_the_scene(child_comes));
-    for (at = next_stop(-1, stops, scaled(200)); at < stops;
+    for (at = next_stop(-1, stops, scaled(300)); at < stops;
          at = next_stop(at, stops, 0)) {
         pid_t pid = set_the_scene(child_comes);
 
