@@ -406,8 +406,7 @@ static dbguard_slot_t *occupy(section_t *in, const dbguard_visitor_t *visitor,
 
     if (dbguard_queue_sort(shared, flow, now))
         dispatch(in);
-    excess = dbguard_reserve_arrive(shared, shared->endpoints[flow].bin, work,
-                                    address, session);
+    excess = dbguard_reserve_arrive(shared, endpoint, work, address, session);
     /* Every slot in use: more requests at once than the server has workers
      * (HTTP/2), or a budget of all of them. What it had to settle is lost. */
     if (slot == DBGUARD_NONE && shared->settling > 0)

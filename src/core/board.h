@@ -234,7 +234,7 @@ typedef struct dbguard_shared_t {
     /* What has to be left free: see reserve.h. */
     uint64_t tick;    /* now / DBGUARD_TICK */
     int64_t tick_end;
-    int64_t load[DBGUARD_LOAD_TICKS][DBGUARD_BINS]; /* by tick and bin */
+    dbguard_demand_t demands[DBGUARD_ENDPOINTS]; /* without what is excess */
     dbguard_demand_t demand; /* of all, with what is excess */
     uint32_t addresses[2];   /* that came in this window, and in the last */
     uint32_t need[DBGUARD_BINS]; /* of the work up to each bin */

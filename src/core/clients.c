@@ -123,6 +123,7 @@ void dbguard_clients_rebuild(dbguard_shared_t *shared)
         dbguard_client_t *c = &clients[i];
 
         c->head = c->chain = DBGUARD_NONE;
+        c->turn[0] = c->turn[1] = 0;
         c->here = c->held = c->waiting = c->parked = c->firsts = 0;
     }
     for (i = 0; i < shared->nclients; i++)

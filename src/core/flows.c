@@ -71,12 +71,16 @@ static void chain_out(dbguard_shared_t *shared, uint32_t endpoint)
 }
 
 /* Everything of an unused entry but its place in the chains. */
-static void reset(dbguard_endpoint_t *e, const char *name, uint32_t class)
+static void reset(dbguard_shared_t *shared, uint32_t endpoint,
+                  const char *name, uint32_t class)
 {
+    dbguard_endpoint_t *e = &shared->endpoints[endpoint];
+    dbguard_demand_t *demand = &shared->demands[endpoint];
     uint32_t head = e->head;
     size_t length = strlen(name);
 
     memset(e, 0, sizeof(*e));
+    memset(demand, 0, sizeof(*demand));
     e->head = head;
     e->chain = DBGUARD_NONE;
     e->class = class;
@@ -86,6 +90,15 @@ static void reset(dbguard_endpoint_t *e, const char *name, uint32_t class)
     if (length >= sizeof(e->name))
         length = sizeof(e->name) - 1;
     memcpy(e->name, name, length);
+}
+
+/* Its arrivals by second begin a new one. */
+static void roll(dbguard_endpoint_t *e, int64_t second)
+{
+    if (second - e->second > RING)
+        e->second = second - RING;
+    while (e->second < second)
+        e->rate[++e->second % RING] = 0;
 }
 
 /* Is a better to be kept than b? */
@@ -124,12 +137,17 @@ static void evict(dbguard_shared_t *shared, uint32_t endpoint)
 {
     dbguard_endpoint_t *e = &shared->endpoints[endpoint];
     dbguard_endpoint_t *other = &shared->endpoints[DBGUARD_OTHER(e->class)];
+    int64_t t;
 
     chain_out(shared, endpoint);
     other->arrived += e->arrived;
     other->refused += e->refused;
     other->released += e->released;
     other->hold_us += e->hold_us;
+    roll(other, e->second);
+    for (t = other->second - RING + 1; t <= e->second; t++)
+        if (t > e->second - RING && t >= 0)
+            other->rate[t % RING] += e->rate[t % RING];
     e->key = 0;
 }
 
@@ -147,7 +165,7 @@ static uint32_t find(dbguard_shared_t *shared, uint64_t key, const char *name,
         return DBGUARD_OTHER(class);
     if (shared->endpoints[at].key != 0)
         evict(shared, at);
-    reset(&shared->endpoints[at], name, class);
+    reset(shared, at, name, class);
     atomic_thread_fence(memory_order_release);
     shared->endpoints[at].key = key;
     chain_in(shared, at);
@@ -156,14 +174,9 @@ static uint32_t find(dbguard_shared_t *shared, uint64_t key, const char *name,
 
 static void count_arrival(dbguard_endpoint_t *e, int64_t now)
 {
-    int64_t second = now / SECOND;
-
     e->arrived++;
     e->seen = now;
-    if (second - e->second > RING)
-        e->second = second - RING;
-    while (e->second < second)
-        e->rate[++e->second % RING] = 0;
+    roll(e, now / SECOND);
     /* A clock that was read before another request's. */
     e->rate[e->second % RING]++;
 }
@@ -186,19 +199,23 @@ uint32_t dbguard_endpoint_flow(const dbguard_shared_t *shared,
                                                       : DBGUARD_NEW(e->class);
 }
 
+int64_t dbguard_estimate(int64_t hold, uint32_t samples, uint32_t running,
+                         double ages)
+{
+    double excess = ages - (double)running * (double)hold;
+    double n = samples > running ? samples : running;
+
+    return running > 0 && excess > 0 ? hold + (int64_t)(excess / n) : hold;
+}
+
 int64_t dbguard_endpoint_estimate(const dbguard_shared_t *shared,
                                   uint32_t endpoint, int64_t now)
 {
-    const dbguard_endpoint_t *e
-        = &shared->endpoints[dbguard_endpoint_flow(shared, endpoint)];
-    int64_t hold = e->hold, excess, n;
+    const dbguard_endpoint_t *e = &shared->endpoints[endpoint];
+    uint32_t flow = dbguard_endpoint_flow(shared, endpoint);
 
-    e = &shared->endpoints[endpoint];
-    if (e->held == 0)
-        return hold;
-    excess = e->held * (now - hold) - e->granted;
-    n = e->samples > e->held ? e->samples : e->held;
-    return excess > 0 ? hold + excess / n : hold;
+    return dbguard_estimate(shared->endpoints[flow].hold, e->samples, e->held,
+                            (double)e->held * (double)now - (double)e->granted);
 }
 
 uint32_t dbguard_endpoint_bin(const dbguard_shared_t *shared,
@@ -268,7 +285,7 @@ void dbguard_flows_create(dbguard_shared_t *shared)
     uint32_t i;
 
     for (i = 0; i < DBGUARD_ENDPOINTS; i++)
-        reset(&shared->endpoints[i],
+        reset(shared, i,
               i < DBGUARD_CLASSES ? "(new)"
               : i < DBGUARD_FIXED ? "(other)"
                                   : "",

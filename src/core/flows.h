@@ -102,6 +102,9 @@ uint32_t dbguard_endpoint_arrive(struct dbguard_shared_t *shared, uint64_t key,
 /* The flow that a request to it queues in now. */
 uint32_t dbguard_endpoint_flow(const struct dbguard_shared_t *shared,
                                uint32_t endpoint);
+/* The estimate: see the top. ages: the sum of those of the running ones. */
+int64_t dbguard_estimate(int64_t hold, uint32_t samples, uint32_t running,
+                         double ages);
 /* What its next request is expected to hold. */
 int64_t dbguard_endpoint_estimate(const struct dbguard_shared_t *shared,
                                   uint32_t endpoint, int64_t now);

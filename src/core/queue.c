@@ -198,25 +198,6 @@ void dbguard_queue_unpark(dbguard_shared_t *shared)
     }
 }
 
-void dbguard_queue_look(dbguard_shared_t *shared, uint32_t slot, int64_t now)
-{
-    dbguard_slot_t *s = &shared->slots[slot];
-
-    uint32_t flow = dbguard_endpoint_flow(shared, s->endpoint);
-
-    if (s->parked) {
-        unpark(shared, slot);
-        join(shared, slot);
-    }
-    /* It was new when it came, and is known by now. */
-    if (s->flow != flow && s->flow == DBGUARD_NEW(s->class)) {
-        dbguard_queue_remove(shared, slot);
-        s->flow = flow;
-        dbguard_queue_add(shared, slot);
-    }
-    dbguard_queue_sort(shared, s->flow, now);
-}
-
 /* Rounds behind those whose address has nothing under way. */
 static uint64_t behind(dbguard_shared_t *shared, const dbguard_slot_t *s)
 {
@@ -328,6 +309,33 @@ void dbguard_queue_remove(dbguard_shared_t *shared, uint32_t slot)
     weigh(shared, s->flow, f->waiting + 1);
 }
 
+/* One that was new when it came, and is known by now, goes to its own flow.
+ * Returns 1 when it was such a one. */
+static int move_home(dbguard_shared_t *shared, uint32_t slot)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+    uint32_t flow = dbguard_endpoint_flow(shared, s->endpoint);
+
+    if (s->flow == flow || s->flow != DBGUARD_NEW(s->class))
+        return 0;
+    dbguard_queue_remove(shared, slot);
+    s->flow = flow;
+    dbguard_queue_add(shared, slot);
+    return 1;
+}
+
+void dbguard_queue_look(dbguard_shared_t *shared, uint32_t slot, int64_t now)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+
+    if (s->parked) {
+        unpark(shared, slot);
+        join(shared, slot);
+    }
+    move_home(shared, slot);
+    dbguard_queue_sort(shared, s->flow, now);
+}
+
 /* --- virtual times ------------------------------------------------------- */
 
 void dbguard_queue_charge(dbguard_shared_t *shared, uint32_t slot, int64_t now)
@@ -398,6 +406,8 @@ uint32_t dbguard_queue_next(const dbguard_board_t *board, int64_t now)
     while ((flow = next_flow(shared, &limit)) != DBGUARD_NONE) {
         uint32_t slot = shared->endpoints[flow].waiters;
 
+        if (move_home(shared, slot))
+            continue;
         if (board->fifo || dbguard_reserve_client(shared, &limit, slot, now))
             return slot;
         park(shared, slot);
@@ -430,11 +440,13 @@ uint32_t dbguard_queue_victim(dbguard_shared_t *shared, uint32_t slot)
 {
     dbguard_slot_t *s = &shared->slots[slot];
     const dbguard_endpoint_t *f = &shared->endpoints[s->flow];
-    uint32_t most = shared->heaviest;
-    uint32_t own;
+    uint32_t most, own;
     int64_t work = ((int64_t)f->waiting + 1) * f->hold
                    / weight_of(shared, s->class);
 
+    do
+        most = shared->heaviest;
+    while (most != DBGUARD_NONE && move_home(shared, newest(shared, most)));
     if (most == DBGUARD_NONE)
         return DBGUARD_NONE;
     if (most != s->flow && work < shared->endpoints[most].backlog)

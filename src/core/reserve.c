@@ -218,7 +218,7 @@ static int is_excessive(dbguard_shared_t *shared, uint32_t client)
            > EXCESS * (shared->demand.asked[0] + shared->demand.asked[1]);
 }
 
-int dbguard_reserve_arrive(dbguard_shared_t *shared, uint32_t bin,
+int dbguard_reserve_arrive(dbguard_shared_t *shared, uint32_t endpoint,
                            int64_t work, uint32_t address, uint32_t session)
 {
     dbguard_client_t *clients = dbguard_clients(shared);
@@ -242,36 +242,43 @@ int dbguard_reserve_arrive(dbguard_shared_t *shared, uint32_t bin,
     }
     if (who != DBGUARD_NONE)
         excess = is_excessive(shared, who);
-    if (!excess)
-        shared->load[shared->tick % DBGUARD_LOAD_TICKS][bin] += work;
+    if (!excess) {
+        roll(shared, &shared->demands[endpoint]);
+        ask_for(&shared->demands[endpoint], work);
+    }
     return excess;
 }
 
+/* The needs, from what each endpoint is asked for; in the bin it is of now,
+ * wherever it was when its requests came. */
 static void add_up(dbguard_shared_t *shared)
 {
+    uint64_t window = shared->tick / DBGUARD_LOAD_TICKS;
+    int64_t load[DBGUARD_BINS] = {0};
     int64_t sum = 0;
-    uint32_t b, t;
+    uint32_t i;
 
-    for (b = 0; b < DBGUARD_BINS; b++) {
-        for (t = 0; t < DBGUARD_LOAD_TICKS; t++)
-            sum += shared->load[t][b];
-        shared->need[b] = dbguard_reserve_need(sum);
+    for (i = 0; i < DBGUARD_ENDPOINTS; i++) {
+        dbguard_demand_t *d = &shared->demands[i];
+
+        if (d->window + 1 >= window) {
+            roll(shared, d);
+            load[shared->endpoints[i].bin] += faded(shared, d->load);
+        }
+    }
+    for (i = 0; i < DBGUARD_BINS; i++) {
+        sum += load[i];
+        shared->need[i] = dbguard_reserve_need(sum);
     }
 }
 
 int dbguard_reserve_tick(dbguard_shared_t *shared, int64_t now)
 {
-    uint64_t tick, t;
+    uint64_t tick;
 
     if (now < shared->tick_end)
         return 0;
     tick = (uint64_t)(now / DBGUARD_TICK);
-    t = shared->tick + 1;
-    if (tick > t + DBGUARD_LOAD_TICKS)
-        t = tick - DBGUARD_LOAD_TICKS;
-    for (; t <= tick; t++)
-        memset(shared->load[t % DBGUARD_LOAD_TICKS], 0,
-               sizeof(shared->load[0]));
     shared->tick = tick;
     if (tick / DBGUARD_LOAD_TICKS != shared->demand.window) {
         int next = tick / DBGUARD_LOAD_TICKS == shared->demand.window + 1;

@@ -19,7 +19,9 @@
  *     own minimum leaves nothing at all.
  *
  * Loads are those of the last DBGUARD_LOAD_WINDOW, whatever became of the
- * requests, in steps of DBGUARD_TICK.
+ * requests. They are an endpoint's, and move with it when its bin changes: an
+ * endpoint whose holds grow would else keep tokens free from itself. Looked at
+ * every DBGUARD_TICK.
  *
  * A client that sends ten times as many requests as clients do on average is
  * not what anything is kept free for: a tab that loops comes one request after
@@ -88,9 +90,9 @@ uint32_t dbguard_reserve_within(const struct dbguard_shared_t *shared,
 uint32_t dbguard_reserve_own(const struct dbguard_shared_t *shared,
                              uint32_t endpoint);
 
-/* A request for so much work of this bin has come from this address, with this
- * session or DBGUARD_NONE. Returns 1 when it is excess. */
-int dbguard_reserve_arrive(struct dbguard_shared_t *shared, uint32_t bin,
+/* A request to this endpoint for so much work has come from this address, with
+ * this session or DBGUARD_NONE. Returns 1 when it is excess. */
+int dbguard_reserve_arrive(struct dbguard_shared_t *shared, uint32_t endpoint,
                            int64_t work, uint32_t address,
                            uint32_t session);
 /* Has a tick begun since the last call? Moves the window on. */

@@ -283,14 +283,13 @@ static void count_holders(dbguard_snapshot_t *to, const table_t *table)
     }
 }
 
-/* As dbguard_endpoint_estimate does, of what has been copied. */
+/* Of what has been copied. */
 static void estimate(dbguard_row_t *row)
 {
-    double excess = row->ages - (double)row->held * (double)row->hold;
-    uint32_t n = row->samples > row->held ? row->samples : row->held;
-
-    if (row->held > 0 && excess > 0)
-        row->estimate += (int64_t)MIN(excess / n, (double)EVER);
+    row->estimate = dbguard_estimate(row->hold, row->samples, row->held,
+                                     row->ages);
+    if (row->estimate > EVER)
+        row->estimate = EVER;
     row->needed = dbguard_little_needed(row->rate, (double)row->estimate);
     if (row->released > 0)
         row->mean /= (int64_t)row->released;
