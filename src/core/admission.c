@@ -20,6 +20,8 @@
  * whole seconds, and the way. */
 #define GRACE INT64_C(5000000)
 
+#define SECOND INT64_C(1000000)
+
 /* Those that have settled are free. */
 static void retire(dbguard_shared_t *shared, int64_t now)
 {
@@ -522,7 +524,8 @@ static dbguard_reason_t cannot_wait(section_t *in, uint32_t slot,
     if (!board->fifo && shared->limits.queue > 0 && in->nwakes < WAKES)
         victim = dbguard_queue_victim(shared, slot);
     if (victim == DBGUARD_NONE)
-        return DBGUARD_REASON_BUDGET;
+        return at_maximum(shared, s) ? DBGUARD_REASON_CLASS
+                                     : DBGUARD_REASON_BUDGET;
     expel(shared, victim, DBGUARD_REASON_DISPLACED, in->now);
     in->wakes[in->nwakes++] = victim;
     return DBGUARD_REASON_NONE;
@@ -600,7 +603,7 @@ void dbguard_admission_enter(dbguard_board_t *board,
             decision->outcome = DBGUARD_ADMITTED;
         decision->reason = DBGUARD_REASON_BOARD;
         decision->retry.after = shared->limits.retry_min;
-        decision->retry.seconds = 10;
+        decision->retry.seconds = shared->limits.retry_min / SECOND;
         return;
     }
     s = occupy(&in, visitor, key, &decision->ticket);

@@ -420,17 +420,16 @@ uint32_t dbguard_queue_any(const dbguard_shared_t *shared)
     return shared->endpoints[shared->heaviest].first;
 }
 
-/* The newest of a flow, but not one that was told to come now as long as there
- * is another among the newest few. */
-static uint32_t newest(const dbguard_shared_t *shared, uint32_t flow)
+/* Of the newest few of a flow the one whose turn would be last. */
+static uint32_t last_of(const dbguard_shared_t *shared, uint32_t flow)
 {
     uint32_t last = shared->endpoints[flow].last;
     uint32_t slot = last;
     int i;
 
     for (i = 0; i < LOOKED_AT && slot != DBGUARD_NONE; i++) {
-        if (shared->slots[slot].lane != DBGUARD_ON_TIME)
-            return slot;
+        if (waiter_before(shared, last, slot))
+            last = slot;
         slot = shared->slots[slot].prev;
     }
     return last;
@@ -446,13 +445,13 @@ uint32_t dbguard_queue_victim(dbguard_shared_t *shared, uint32_t slot)
 
     do
         most = shared->heaviest;
-    while (most != DBGUARD_NONE && move_home(shared, newest(shared, most)));
+    while (most != DBGUARD_NONE && move_home(shared, last_of(shared, most)));
     if (most == DBGUARD_NONE)
         return DBGUARD_NONE;
     if (most != s->flow && work < shared->endpoints[most].backlog)
-        return newest(shared, most);
+        return last_of(shared, most);
     tag(shared, s);
-    own = newest(shared, s->flow);
+    own = last_of(shared, s->flow);
     return own != DBGUARD_NONE && waiter_before(shared, slot, own)
                ? own
                : DBGUARD_NONE;

@@ -61,9 +61,9 @@ uint32_t dbguard_queue_next(const struct dbguard_board_t *board, int64_t now);
 /* Some slot that waits; there is one. */
 uint32_t dbguard_queue_any(const struct dbguard_shared_t *shared);
 /* Who has to go when the places are full and this slot, not in the queue yet,
- * should have one: the newest of the flow with most work waiting when its own
- * has less, or the newest of its own when that one is behind it. DBGUARD_NONE:
- * nobody, it has to go itself. */
+ * should have one: of the flow with most work waiting when its own has less, or
+ * of its own, in each the last by turn of the newest few. DBGUARD_NONE: nobody,
+ * it has to go itself. */
 uint32_t dbguard_queue_victim(struct dbguard_shared_t *shared, uint32_t slot);
 /* Waiters that such a slot would have before it. */
 uint32_t dbguard_queue_ahead(struct dbguard_shared_t *shared, uint32_t slot);
