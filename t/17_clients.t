@@ -44,6 +44,7 @@ END
 }
 
 my $asked = 0;
+my @asked; # who goes out of scope hangs up
 
 # A request from an address, under way; cookies are headers of their own.
 sub ask
@@ -53,7 +54,8 @@ sub ask
     my $self = $apache->open_request('GET', $url, headers => {
         'X-Forwarded-For' => $address,
         @cookies ? (Cookie => join "\r\nCookie: ", @cookies) : () });
-    return { request => $self, url => $url };
+    push @asked, { request => $self, url => $url };
+    return $asked[-1];
 }
 
 # What becomes of it: 'waits', or the verdict.
@@ -91,6 +93,7 @@ sub next_is
 sub open_gate
 {
     my ($apache) = @_;
+    @asked = ();
     spew($apache->dir . '/sessions/gate', '');
 }
 

@@ -443,6 +443,9 @@ END
     my $url = $server->url('/x.cgi');
     is(($curl_all->($url))[1] =~ /ran/, 1, 'served when there is a token');
     my $gate = $server->dir . '/run/gate';
+    # The token comes back after the answer.
+    wait_until(sub { $server->status_auto->{DBGuardHeld} == 0 }, 10,
+        'the token to be back');
     my $holder = $server->get_async("/hold.cgi?$gate");
     wait_until(sub { $server->status_auto->{DBGuardHeld} == 1 }, 10,
         'a holder');
