@@ -92,7 +92,7 @@ static void up_to(const dbguard_view_t *view, const dbguard_row_t *row,
                            (double)dbguard_bin_end(DBGUARD_HEAVIEST - 1)
                                / SECOND);
     else
-        dbguard_view_print(view, "%.2g s", (double)dbguard_bin_end(bin)
+        dbguard_view_print(view, "%.2f s", (double)dbguard_bin_end(bin)
                                                 / SECOND);
 }
 

@@ -850,7 +850,7 @@ START_TEST(histogram_in_words)
     for (i = 0; i < 10; i++)
         serve("GET /h", 2 * SECOND);
     expect_shown(dbguard_view_html, "aria-label=\"half of the holds up to "
-                                    "0.04 s, 95 % up to 2.6 s\"", 1);
+                                    "0.04 s, 95 % up to 2.56 s\"", 1);
 }
 END_TEST
 
