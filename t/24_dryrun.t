@@ -117,7 +117,7 @@ subtest 'nobody is refused, nobody waits' => sub {
     my @answers = ($requests[0]->response);
     wait_until(sub { $apache->status_auto->{DBGuardWaiting} == 0 }, 10,
         'the first to end');
-    is($apache->status_auto->{DBGuardHeld}, 2, 'its token would be handed over');
+    is($apache->status_auto->{DBGuardHeld}, 2, 'its token would be passed on');
     spew($_, '') for @gates;
     push @answers, map { $_->response } @requests[1 .. 4];
     is_deeply([map { $_->{status} } @answers], [(200) x 5], 'all are served');
