@@ -1,8 +1,9 @@
 <?php
-// Waits for an external system, whose time the plan has drawn (us), with an open
-// connection that nobody uses meanwhile.
-require __DIR__ . '/db.php';
-work(function ($db) {
+// A calculation: waits ?ms= for an external system and keeps its connection
+// meanwhile, though nobody uses it.
+require __DIR__ . '/serve.php';
+
+serve(function (mysqli $db): void {
     $db->query('SELECT 1');
-    usleep((int) $_GET['us']);
+    usleep((int) (1000 * $_GET['ms']));
 });

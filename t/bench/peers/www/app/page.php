@@ -1,4 +1,5 @@
 <?php
-// 2 ms of database.
-require __DIR__ . "/db.php";
-work(fn($db) => $db->query("SELECT SLEEP(0.002)"));
+// A page: 2 ms of database.
+require __DIR__ . '/serve.php';
+
+serve(fn (mysqli $db) => $db->query('SELECT SLEEP(0.002)'));
