@@ -76,7 +76,8 @@ for my $layer (sort keys %may_include) {
                 next if grep { $_ eq $home } @{ $may_include{$layer} };
             }
             elsif ($name =~ /^apr_/) {
-                next if $layer =~ /httpd|ctl/ || $name eq 'apr_errno.h';
+                next if $layer =~ /httpd|ctl/
+                    || $name =~ /^apr_(?:errno|siphash)\.h$/;
             }
             # Others in quotation marks are httpd's.
             elsif ($layer eq 'src/httpd' || $include =~ /^</
