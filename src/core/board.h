@@ -237,7 +237,8 @@ typedef struct dbguard_shared_t {
     dbguard_demand_t demands[DBGUARD_ENDPOINTS]; /* without what is excess */
     dbguard_demand_t demand; /* of all, with what is excess */
     uint32_t addresses[2];   /* that came in this window, and in the last */
-    uint32_t need[DBGUARD_BINS]; /* of the work up to each bin */
+    int64_t load[DBGUARD_BINS];  /* of the work up to each bin, at the tick */
+    uint32_t need[DBGUARD_BINS]; /* and what that needs */
     uint32_t bin_held[DBGUARD_BINS];
     uint32_t class_held[DBGUARD_CLASSES];
     uint32_t class_min[DBGUARD_CLASSES]; /* tokens */

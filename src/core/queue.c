@@ -122,6 +122,7 @@ int dbguard_queue_sort(dbguard_shared_t *shared, uint32_t flow, int64_t now)
 
     if (bin == f->bin)
         return 0;
+    dbguard_reserve_move(shared, flow, f->bin, bin);
     f->bin = bin;
     settle_in(shared, flow);
     return f->waiting > 0;

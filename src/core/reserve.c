@@ -254,21 +254,37 @@ int dbguard_reserve_arrive(dbguard_shared_t *shared, uint32_t endpoint,
 static void add_up(dbguard_shared_t *shared)
 {
     uint64_t window = shared->tick / DBGUARD_LOAD_TICKS;
-    int64_t load[DBGUARD_BINS] = {0};
     int64_t sum = 0;
     uint32_t i;
 
+    memset(shared->load, 0, sizeof(shared->load));
     for (i = 0; i < DBGUARD_ENDPOINTS; i++) {
         dbguard_demand_t *d = &shared->demands[i];
 
+        d->counted = 0;
         if (d->window + 1 >= window) {
             roll(shared, d);
-            load[shared->endpoints[i].bin] += faded(shared, d->load);
+            d->counted = faded(shared, d->load);
+            shared->load[shared->endpoints[i].bin] += d->counted;
         }
     }
     for (i = 0; i < DBGUARD_BINS; i++) {
-        sum += load[i];
+        shared->load[i] = sum += shared->load[i];
         shared->need[i] = dbguard_reserve_need(sum);
+    }
+}
+
+void dbguard_reserve_move(dbguard_shared_t *shared, uint32_t endpoint,
+                          uint32_t from, uint32_t to)
+{
+    int64_t load = shared->demands[endpoint].counted;
+    uint32_t first = from < to ? from : to;
+    uint32_t end = from < to ? to : from;
+    uint32_t b;
+
+    for (b = first; load > 0 && b < end; b++) {
+        shared->load[b] += from < to ? -load : load;
+        shared->need[b] = dbguard_reserve_need(shared->load[b]);
     }
 }
 

@@ -50,6 +50,7 @@ typedef struct dbguard_demand_t {
     uint64_t window;
     int64_t load[2];  /* microseconds of tokens: now, before */
     int64_t asked[2]; /* requests */
+    int64_t counted;  /* an endpoint's, in the loads by bin of the last tick */
 } dbguard_demand_t;
 
 /* N + 2 sqrt(N), rounded up, for a load of so many microseconds of tokens in a
@@ -95,6 +96,9 @@ uint32_t dbguard_reserve_own(const struct dbguard_shared_t *shared,
 int dbguard_reserve_arrive(struct dbguard_shared_t *shared, uint32_t endpoint,
                            int64_t work, uint32_t address,
                            uint32_t session);
+/* The work of this endpoint is of another bin from now on. */
+void dbguard_reserve_move(struct dbguard_shared_t *shared, uint32_t endpoint,
+                          uint32_t from, uint32_t to);
 /* Has a tick begun since the last call? Moves the window on. */
 int dbguard_reserve_tick(struct dbguard_shared_t *shared, int64_t now);
 
