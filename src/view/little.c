@@ -75,8 +75,8 @@ void dbguard_view_explain(dbguard_words_t *w, const dbguard_snapshot_t *s)
     if (o.came == 0 || o.hold <= 0)
         return;
     snprintf(w->needed, sizeof(w->needed), "%.2f tokens of %u: %.2f/s x %.3f s "
-             "(Little's law, the last minute); %.2f in its busiest second, when "
-             "%u came", o.needed, s->limits.budget, o.rate,
+             "(Little's law, the last minute); %.2f in its busiest second, "
+             "when %u came", o.needed, s->limits.budget, o.rate,
              o.hold / SECOND, o.needed_peak, o.peak);
     snprintf(w->lasts, sizeof(w->lasts), "at %.2f/s (mean) the budget of %u "
              "lasts up to a mean hold of %.3f s; at %u/s (busiest second) up "

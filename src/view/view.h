@@ -47,7 +47,7 @@ void dbguard_view_text(const dbguard_view_t *view,
 
 /* Little's law for the whole budget: N = lambda x T, over the last minute. */
 typedef struct dbguard_outlook_t {
-    uint32_t came;     /* requests in the last minute; served, refused or gone */
+    uint32_t came;     /* requests in the last minute; also who was refused */
     uint32_t peak;     /* in its busiest second */
     double rate;       /* came a second, on average */
     double hold;       /* mean of what each is expected to hold, microseconds;

@@ -173,7 +173,7 @@ START_TEST(a_read_only_mapping)
 }
 END_TEST
 
-/* --- endpoints ------------------------------------------------------------- */
+/* --- endpoints ------------------------------------------------------------ */
 
 static const dbguard_row_t *row_named(const dbguard_snapshot_t *s,
                                       const char *name)

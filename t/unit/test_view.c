@@ -573,7 +573,7 @@ START_TEST(text_says_what_matters)
 }
 END_TEST
 
-/* --- endpoints, and Little's law ------------------------------------------- */
+/* --- endpoints, and Little's law ------------------------------------------ */
 
 /* One request, from its coming to its end. */
 static void serve(const char *endpoint, int64_t hold)
@@ -738,7 +738,8 @@ START_TEST(no_list_is_cut_silently)
                  "  2.10     0   20.00                        0  ... 21 more: "
                  "status --all\n", 1);
     expect_shown(dbguard_view_html,
-                 "11 more: dbguardctl status --all</td><td class=\"n\">0.55", 1);
+                 "11 more: dbguardctl status --all</td>"
+                 "<td class=\"n\">0.55", 1);
     expect_shown(text_all, "more: status", 0);
     expect_narrow_text();
     expect_good_html();
