@@ -7,7 +7,7 @@ use FindBin;
 use lib "$FindBin::Bin/lib";
 use Test::More;
 use Time::HiRes qw(time);
-use DBGuard::Stack qw(wait_until);
+use DBGuard::Stack qw(wait_until slurp builddir);
 use DBGuard::Topic qw(topic ends_with_topic is_figures);
 
 # Runs until the test opens its gate, and says which process it is.
@@ -283,5 +283,95 @@ topic "SIG$_" => sub {
     is_deeply(\@crashes, $signal eq 'SEGV' ? [('Segmentation fault') x 3] : [],
         'nobody crashed but by our hand');
 } for qw(TERM SEGV);
+
+# ---- one that has the lock of the scoreboard and is stopped
+
+# A process that has it, and stands still.
+sub lock_and_stop
+{
+    my ($apache, @torn) = @_;
+    my $output = $apache->dir . '/log/lockholder.log';
+    DBGuard::Stack::spew($output, '');
+    my $process = DBGuard::Process->spawn(output => $output,
+        command => [builddir() . '/t/lockholder', $apache->scoreboard, @torn]);
+    wait_until(sub {
+        slurp($output) =~ /^locked$/m
+            && (DBGuard::Process::stat_of($process->pid))[0] eq 'T';
+    }, 10, sub { 'the lock to be had: ' . slurp($output) });
+    return $process;
+}
+
+# What it does meanwhile to those who come.
+sub is_locked
+{
+    my ($apache) = @_;
+    my $refused = $apache->get('/gate.php?gate=none');
+    is($refused->{status}, 503, 'a guarded request is refused');
+    cmp_ok($refused->{seconds}, '>', 0.9, '... after a second');
+    cmp_ok($refused->{seconds}, '<', 10, '... not for ever');
+    wait_until(sub {
+        grep { $_->{verdict} eq 'refused(board)' } $apache->access_entries;
+    }, 10, 'refused(board) in the access log');
+    my $file = $apache->get('/static.txt');
+    is($file->{status}, 200, 'a file is served');
+    cmp_ok($file->{seconds}, '<', 0.9, '... at once');
+    is($apache->status_auto->{DBGuardBudget}, 1, 'server-status is there');
+    is(($apache->ctl('status'))[0], 0, '... and dbguardctl');
+}
+
+topic "one is stopped while it has the lock, then SIG$_" => sub {
+    my $signal = $_;
+    my $apache = start(1, 4, 24);
+    my ($holder, $gate) = holder($apache);
+    my ($waiter, $name) = gated($apache);
+    is_figures($apache, 1, 1, 'one holds, one waits');
+
+    my $locker = lock_and_stop($apache, $signal eq 'KILL' ? 'torn' : ());
+    is_locked($apache);
+    my $begin = time;
+    $apache->set(config => config(2, 4, '60s'));
+    $apache->restart('graceful');
+    cmp_ok(time - $begin, '<', 20, 'a graceful restart does not hang');
+    $apache->wait_log(qr/DBGUARD0028: /);
+    is($apache->status_auto->{DBGuardBudget}, 1, 'the limits are the old ones');
+    is($apache->get('/gate.php?gate=none')->{status}, 503,
+        'new workers refuse as well');
+    # Its token cannot be given back yet.
+    open_gate($apache, $gate);
+    is($holder->response->{status}, 200, 'who runs is served');
+    ok(!runs($apache, $name), 'who waits, waits');
+
+    $locker->signal($signal);
+    ok(pid_of($apache, $name), 'the lock is free: the next one runs');
+    $locker->stop('KILL', 10);
+    open_gate($apache, $name);
+    is($waiter->response->{status}, 200, '... and is served');
+    is_figures($apache, 0, 0, 'no token is lost');
+    is($apache->status_auto->{DBGuardRepairsTotal}, $signal eq 'KILL' ? 1 : 0,
+        'repaired if the lock was left in the middle of a change');
+    $apache->restart('graceful');
+    is($apache->status_auto->{DBGuardBudget}, 2, 'a reload sets the limits');
+    is_whole($apache, 2, 4);
+} for qw(CONT KILL);
+
+topic 'one is stopped with the lock for longer than a token can wait' => sub {
+    my $apache = start(1, 4, 24);
+    my ($holder, $gate, $pid) = holder($apache);
+    my ($waiter, $name) = gated($apache);
+    is_figures($apache, 1, 1, 'one holds, one waits');
+
+    my $locker = lock_and_stop($apache);
+    open_gate($apache, $gate);
+    is($holder->response->{status}, 200, 'the holder ends');
+    $apache->wait_log(qr/DBGUARD0029: .* when process $pid has ended/, 20);
+    $locker->stop('KILL', 10);
+    is_figures($apache, 1, 1, 'its token is still out');
+    kill KILL => $pid;
+    ok(pid_of($apache, $name), 'when its process has ended the next one runs');
+    open_gate($apache, $name);
+    is($waiter->response->{status}, 200, '... and is served');
+    is_figures($apache, 0, 0, 'no token is lost');
+    is_whole($apache, 1, 4);
+};
 
 done_testing;
