@@ -328,6 +328,11 @@ void dbguard_client_identify(const request_rec *root,
     /* Nothing better is known of it. */
     if (visitor->address == 0)
         visitor->address = visitor->session;
+    /* A session is one of its address: a cookie that is the same for all makes
+     * nobody share two waiting places with strangers. */
+    else if (visitor->session != 0
+             && visitor->session != visitor->address)
+        visitor->session ^= visitor->address;
     apr_cpystrn(visitor->client,
                 root->useragent_ip != NULL ? root->useragent_ip : "-",
                 sizeof(visitor->client));
