@@ -125,7 +125,7 @@ int dbguard_queue_sort(dbguard_shared_t *shared, uint32_t flow, int64_t now)
     dbguard_reserve_move(shared, flow, f->bin, bin);
     f->bin = bin;
     settle_in(shared, flow);
-    return f->waiting > 0;
+    return 1;
 }
 
 /* --- waiters ------------------------------------------------------------- */

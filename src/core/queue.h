@@ -14,8 +14,8 @@
  *
  * Within a flow all requests are worth the same, and clients take turns: a
  * request is put as many rounds behind as its address has requests under way,
- * waiting or holding; those that are the first of their session come before
- * further ones. The flow's round goes on by 1 / (number of its waiters) with
+ * waiting or holding; a further request of a session comes after the first one
+ * of another that has as many before it. The flow's round goes on by 1 / (number of its waiters) with
  * each token, so that nobody waits for ever behind newcomers.
  *
  * Lanes: who was told when to come back and came then is before all others of
@@ -75,7 +75,7 @@ void dbguard_queue_unpark(struct dbguard_shared_t *shared);
 void dbguard_queue_look(struct dbguard_shared_t *shared, uint32_t slot,
                         int64_t now);
 /* A flow whose estimate may have changed is put where it belongs. Returns 1
- * when those who wait in it may have gained by it. */
+ * when that was another place: those who wait may have gained by it. */
 int dbguard_queue_sort(struct dbguard_shared_t *shared, uint32_t flow,
                         int64_t now);
 
