@@ -222,7 +222,8 @@ void dbguard_view_html(const dbguard_view_t *view, const dbguard_snapshot_t *s)
                            ? " <strong>DBGuardEngine is Off: nothing is "
                              "guarded.</strong>"
                        : s->limits.dryrun
-                           ? " <strong>DryRun: nobody is refused.</strong>"
+                           ? " <strong>DryRun: nobody is refused.</strong> "
+                             "What waits is running."
                            : "",
                        s->elder ? " Requests from before an upgrade count "
                                   "against the budget, too."

@@ -237,7 +237,8 @@ void dbguard_view_text(const dbguard_view_t *view,
                        !s->nsettings ? ""
                        : !s->engine ? "DBGuardEngine Off: NOTHING IS GUARDED\n"
                        : s->limits.dryrun
-                           ? "DBGuardEngine DryRun: NOBODY IS REFUSED\n"
+                           ? "DBGuardEngine DryRun: NOBODY IS REFUSED; "
+                             "what waits is running\n"
                            : "");
     bar(view, s);
     dbguard_view_print(view, "waiting  %u of %u places, patience %s\n",
