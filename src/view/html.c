@@ -114,8 +114,10 @@ static void figures(const dbguard_view_t *view, const dbguard_snapshot_t *s)
                        "<th class=\"n\">hung up</th>"
                        "<th class=\"n\">held at most</th>"
                        "<th class=\"n\">mean hold, ms</th></tr>\n");
-    span(view, "last minute", &s->minute, dbguard_view_lived(&s->minute, s));
-    span(view, "last hour", &s->hour, dbguard_view_lived(&s->hour, s));
+    span(view, "last minute", &s->minute,
+         dbguard_snapshot_lived(s, s->minute.seconds));
+    span(view, "last hour", &s->hour,
+         dbguard_snapshot_lived(s, s->hour.seconds));
     dbguard_view_print(view, "</table></div>\n<details><summary>All totals "
                        "since the start</summary><table>\n");
 #define COUNTER(field, name, help)                                            \

@@ -29,16 +29,6 @@ static double expected(const dbguard_snapshot_t *s, int *known)
     return *known ? (double)(s->minute.hold_us / s->minute.released) : 0;
 }
 
-double dbguard_view_lived(const dbguard_span_t *span,
-                          const dbguard_snapshot_t *s)
-{
-    double lived = (double)s->uptime / SECOND;
-
-    if (lived > span->seconds)
-        return span->seconds;
-    return lived > 1 ? lived : 1;
-}
-
 void dbguard_view_reckon(dbguard_outlook_t *o, const dbguard_snapshot_t *s)
 {
     const dbguard_span_t *minute = &s->minute;
@@ -47,7 +37,7 @@ void dbguard_view_reckon(dbguard_outlook_t *o, const dbguard_snapshot_t *s)
     memset(o, 0, sizeof(*o));
     o->came = (uint32_t)(minute->admitted + minute->refused + minute->aborted);
     o->peak = minute->came_max;
-    o->rate = o->came / dbguard_view_lived(minute, s);
+    o->rate = o->came / dbguard_snapshot_lived(s, minute->seconds);
     o->hold = expected(s, &o->known);
     o->needed = dbguard_little_needed(o->rate, o->hold);
     o->needed_peak = dbguard_little_needed(o->peak, o->hold);

@@ -128,15 +128,16 @@ static void copy_seconds(dbguard_snapshot_t *to, const dbguard_shared_t *from)
     }
 }
 
-/* --- endpoints ------------------------------------------------------------ */
-
-/* How long what is the mean of the last minute has really been. */
-static double minute(const dbguard_snapshot_t *to)
+double dbguard_snapshot_lived(const dbguard_snapshot_t *s, uint32_t seconds)
 {
-    double lived = (double)to->uptime / SECOND;
+    int64_t lived = s->now / SECOND - (s->now - s->uptime) / SECOND;
 
-    return lived >= DBGUARD_RECENT ? DBGUARD_RECENT : lived > 1 ? lived : 1;
+    if (lived >= (int64_t)seconds)
+        return seconds;
+    return lived > 1 ? (double)lived : 1;
 }
+
+/* --- endpoints ------------------------------------------------------------ */
 
 /* Copy an entry that others change. The table as a whole is too large to be
  * copied between two of them: numbers may be of two instants, but are all of
@@ -202,7 +203,7 @@ static void copy_rates(dbguard_snapshot_t *to, dbguard_row_t *row,
                        const dbguard_endpoint_t *e)
 {
     dbguard_endpoint_rate(e, to->now, &row->came, &row->peak);
-    row->rate = row->came / minute(to);
+    row->rate = row->came / dbguard_snapshot_lived(to, DBGUARD_RECENT);
 }
 
 static void copy_fixed(dbguard_snapshot_t *to, const dbguard_shared_t *from,

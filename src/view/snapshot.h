@@ -123,6 +123,12 @@ typedef struct dbguard_snapshot_t {
 /* Bytes that a snapshot of this board may take. */
 size_t dbguard_snapshot_size(const dbguard_shared_t *shared);
 
+/* Of the last so many whole seconds, those that the server has been up: what a
+ * mean over them is divided by. The first one counts as a whole one, so that no
+ * mean is above the busiest second. */
+double dbguard_snapshot_lived(const dbguard_snapshot_t *snapshot,
+                              uint32_t seconds);
+
 void dbguard_snapshot_take(dbguard_snapshot_t *snapshot,
                            const dbguard_shared_t *shared, int64_t now);
 

@@ -83,8 +83,10 @@ static void spans(const dbguard_view_t *view, const dbguard_snapshot_t *s)
     dbguard_view_print(view, "\n%-12s %9s %9s %9s %9s %9s %11s\n", "",
                        "admitted/s", "admitted", "refused", "hung up",
                        "held peak", "mean hold ms");
-    span(view, "last minute", &s->minute, dbguard_view_lived(&s->minute, s));
-    span(view, "last hour", &s->hour, dbguard_view_lived(&s->hour, s));
+    span(view, "last minute", &s->minute,
+         dbguard_snapshot_lived(s, s->minute.seconds));
+    span(view, "last hour", &s->hour,
+         dbguard_snapshot_lived(s, s->hour.seconds));
 }
 
 static void total(const dbguard_view_t *view, uint64_t n, const char *help)

@@ -60,11 +60,6 @@ typedef struct dbguard_outlook_t {
     double lasts_peak; /* and at peak */
 } dbguard_outlook_t;
 
-/* So many seconds of the span there have been: it may be longer than the server
- * has been up. */
-double dbguard_view_lived(const dbguard_span_t *span,
-                          const dbguard_snapshot_t *snapshot);
-
 void dbguard_view_reckon(dbguard_outlook_t *outlook,
                          const dbguard_snapshot_t *snapshot);
 

@@ -681,6 +681,29 @@ START_TEST(little_of_a_young_server)
 }
 END_TEST
 
+/* It began in the middle of a second: the mean is not above the busiest one. */
+START_TEST(little_of_a_broken_second)
+{
+    dbguard_snapshot_t *s;
+    dbguard_outlook_t o;
+    int i;
+
+    board.shared->created = now += 900000;
+    for (i = 0; i < 5; i++)
+        serve("GET /", 0);
+    now += SECOND;
+    for (i = 0; i < 5; i++)
+        serve("GET /", 0);
+    now += 200000;
+    s = snapshot();
+    dbguard_view_reckon(&o, s);
+    ck_assert_uint_eq(o.came, 10);
+    ck_assert_uint_eq(o.peak, 5);
+    ck_assert_double_eq_tol(o.rate, 5, 1e-9);
+    free(s);
+}
+END_TEST
+
 /* Those who are refused need tokens, too, and more than those who are not. */
 START_TEST(little_counts_who_was_refused)
 {
@@ -928,6 +951,7 @@ static TCase *endpoints(void)
 
     tcase_add_test(tc, little_fits_itself);
     tcase_add_test(tc, little_of_a_young_server);
+    tcase_add_test(tc, little_of_a_broken_second);
     tcase_add_test(tc, little_counts_who_was_refused);
     tcase_add_test(tc, little_of_nothing);
     tcase_add_test(tc, no_list_is_cut_silently);
