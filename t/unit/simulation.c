@@ -202,7 +202,7 @@ static void has_ended(sim_t *sim, uint32_t who, uint32_t *how)
         sim->places[r->ticket.slot].owner = NOBODY;
 }
 
-/* --- an opinion on who may have a token ------------------------------------ */
+/* --- an opinion on who may have a token ----------------------------------- */
 
 static uint32_t tokens_of(const sim_t *sim, const dbguard_share_t *share,
                           uint32_t none)

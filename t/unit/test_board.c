@@ -148,7 +148,7 @@ START_TEST(kind_reads_no_more_than_there_is)
 {
     uint64_t size;
 
-    for (size = 0; size < dbguard_board_size(1); size += size < 64 ? 1 : 61) {
+    for (size = 0; size < dbguard_board_size(1); size += 1 + size / 64) {
         char *bytes = malloc(size + 1);
 
         memcpy(bytes, board.shared, size);

@@ -332,7 +332,7 @@ START_TEST(dryrun_expels_in_time)
 }
 END_TEST
 
-/* --- DryRun equals On ------------------------------------------------------ */
+/* --- DryRun equals On ----------------------------------------------------- */
 
 static const char *const asked[] = {"GET /a", "GET /b", "GET /c"};
 
