@@ -15,8 +15,9 @@
  * Within a flow all requests are worth the same, and clients take turns: a
  * request is put as many rounds behind as its address has requests under way,
  * waiting or holding; a further request of a session comes after the first one
- * of another that has as many before it. The flow's round goes on by 1 / (number of its waiters) with
- * each token, so that nobody waits for ever behind newcomers.
+ * of another that has as many before it. The flow's round goes on by
+ * 1 / (number of its waiters) with each token, so that nobody waits for ever
+ * behind newcomers.
  *
  * Lanes: who was told when to come back and came then is before all others of
  * its flow, who came back earlier is behind them.
