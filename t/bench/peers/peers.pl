@@ -1,6 +1,6 @@
 #!/usr/bin/perl
-# The guard beside its peers: three kinds of trouble on a private Apache with 192
-# workers and a private MariaDB with 24 connections, once for each peer, as
+# The guard beside its peers: three kinds of trouble on a private Apache with
+# 192 workers and a private MariaDB with 24 connections, once for each peer, as
 # tables.
 #
 #     make bench-peers    or: perl -It/lib t/bench/peers/peers.pl [OPTION...]

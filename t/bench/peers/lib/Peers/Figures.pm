@@ -1,5 +1,5 @@
-# From openloop's log to figures. Times are in ms but for the herd's, which is in
-# seconds.
+# From openloop's log to figures. Times are in ms but for the herd's, which is
+# in seconds.
 #
 # A request is ok when it was answered 200 and in full, within the client's
 # patience. Everything else is bad: refused, an error, no answer. Returns are

@@ -1,5 +1,5 @@
-# Prints the figures as tables in Markdown, and the bars of the issue "Isolation"
-# beside what the guard did.
+# Prints the figures as tables in Markdown, and what the guard shall do beside
+# what it did.
 package Peers::Report;
 
 use strict;
@@ -101,9 +101,11 @@ sub title
     my $scenario = $cell->{scenario};
     my $herd = $cell->{figures}{herd};
 
+    return $titles{idle} if $scenario eq 'idle';
+    return sprintf $titles{C}, $herd->{clients}, ideal($herd)
+        if $scenario eq 'C';
     return sprintf $titles{$scenario},
-        $scenario eq 'C' ? ($herd->{clients}, ideal($herd)) : $scenario eq 'idle'
-        ? () : (Peers::Load::window($cell->{seconds}), $cell->{seconds});
+        Peers::Load::window($cell->{seconds}), $cell->{seconds};
 }
 
 sub ideal { $_[0]{clients} * HERD_HOLD / BUDGET }
@@ -182,9 +184,9 @@ sub disturbed
         my $p99 = $guard->{figures}{$kind}{p99} // 0;
         my $least = min(map { $_->{figures}{$kind}{p99} // () } @idle);
         $p99 <= DISTURBED * $least ? ()
-            : sprintf "\nThe idle phase of mod_dbguard was disturbed: its %s p99"
-                . " was %s ms, the least of\nthe rows %s ms. The bars above are"
-                . " too easy.\n", $kind, ms($p99), ms($least);
+            : sprintf "\nThe idle phase of mod_dbguard was disturbed: its %s"
+                . " p99 was %s ms, the least\nof the rows %s ms. The bars above"
+                . " are too easy.\n", $kind, ms($p99), ms($least);
     } $guard ? qw(page static) : ();
 }
 
