@@ -31,7 +31,7 @@ uint32_t dbguard_reserve_need(int64_t load)
     if (load <= 0)
         return 0;
     n = (uint64_t)load / (DBGUARD_LOAD_WINDOW / 1000);
-    need = (n + 2 * square_root(n * 1000) + 999) / 1000;
+    need = (n + 2 * square_root(n * 1000) + 500) / 1000;
     if (need == 0)
         return 1;
     return need < UINT32_MAX ? (uint32_t)need : UINT32_MAX;

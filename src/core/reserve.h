@@ -53,8 +53,8 @@ typedef struct dbguard_demand_t {
     int64_t counted;  /* an endpoint's, in the loads by bin of the last tick */
 } dbguard_demand_t;
 
-/* N + 2 sqrt(N), rounded up, for a load of so many microseconds of tokens in a
- * DBGUARD_LOAD_WINDOW; 0 for none. */
+/* N + 2 sqrt(N), rounded, at least 1, for a load of so many microseconds of
+ * tokens in a DBGUARD_LOAD_WINDOW; 0 for none. */
 uint32_t dbguard_reserve_need(int64_t load);
 
 /* Tokens that nobody has. In FIFO and under a shrunk budget, too; >= 0. */
