@@ -302,7 +302,7 @@ END_TEST
 /* Whoever goes leaves its sums to OTHER of its class. */
 START_TEST(totals_are_never_lost)
 {
-    uint64_t arrived = 0, released = 0, hold_us = 0;
+    uint64_t arrived = 0, refused = 0, released = 0, hold_us = 0;
     int i, steps = scaled(30000);
 
     any_from((uint32_t)_i);
@@ -315,6 +315,10 @@ START_TEST(totals_are_never_lost)
         at = arrive(name, class);
         ck_assert(at == DBGUARD_OTHER(class) || entry(at)->class == class);
         arrived++;
+        if (any(3) == 0) { /* what is said to have been refused */
+            entry(at)->refused++;
+            refused++;
+        }
         if (any(2)) {
             uint32_t hold = any(100000);
 
@@ -331,10 +335,12 @@ START_TEST(totals_are_never_lost)
         if (e->key == 0 && i >= DBGUARD_FIXED)
             continue;
         arrived -= e->arrived;
+        refused -= e->refused;
         released -= e->released;
         hold_us -= e->hold_us;
     }
     ck_assert_uint_eq(arrived, 0);
+    ck_assert_uint_eq(refused, 0);
     ck_assert_uint_eq(released, 0);
     ck_assert_uint_eq(hold_us, 0);
     ck_assert_uint_gt(entry(DBGUARD_OTHER(0))->arrived, 0);
