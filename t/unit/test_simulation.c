@@ -125,7 +125,7 @@ START_TEST(the_plans_are_what_they_say)
     ck_assert_uint_gt(r.waited, 100);
     ck_assert_uint_gt(r.displaced, 20);
     ck_assert_uint_gt(r.leases, 20);
-    ck_assert_uint_gt(r.parked, 20);
+    ck_assert_uint_gt(r.parked, 5);
     ck_assert_uint_gt(r.evicted, 0);
 }
 END_TEST
