@@ -132,6 +132,12 @@ static const char *note(apr_pool_t *p, const dbguard_server_t *server,
 {
     int is_auto = server->set[set].number == DBGUARD_AUTO;
 
+    /* With a database the budget will move, and the places with it. */
+    if (set == DBGUARD_SET_QUEUE_LENGTH && is_auto
+        && dbguard_is_set(server, DBGUARD_SET_DATABASE))
+        return apr_psprintf(p, "MaxRequestWorkers %u - the budget - "
+                            "max(8, 15 %%) for everything else",
+                            max_workers());
     if (set == DBGUARD_SET_QUEUE_LENGTH && is_auto)
         return apr_psprintf(p, "%u places: MaxRequestWorkers %u - budget %u - "
                             "max(8, 15 %%) for everything else",
