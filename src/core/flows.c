@@ -228,8 +228,11 @@ uint32_t dbguard_endpoint_bin(const dbguard_shared_t *shared,
     return dbguard_bin_of(dbguard_endpoint_estimate(shared, endpoint, now));
 }
 
+/* One hold of hours is not what the next one is expected to be. */
 static void move_mean(dbguard_endpoint_t *e, int64_t hold)
 {
+    if (e->samples > 0 && hold > 100 * e->hold + SECOND)
+        hold = 100 * e->hold + SECOND;
     if (e->samples < DBGUARD_SAMPLES)
         e->samples++;
     e->hold += (hold - e->hold) / (int64_t)e->samples;

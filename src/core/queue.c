@@ -5,6 +5,8 @@
 
 #define ROUND (INT64_C(1) << 16)
 #define LOOKED_AT 16
+#define MOVED 16 /* waiters that change their flow in one look, at most */
+#define DEBT INT64_C(60000000) /* of virtual time, at most */
 
 /* --- the three heaps ----------------------------------------------------- */
 
@@ -216,7 +218,8 @@ static void tag(dbguard_shared_t *shared, dbguard_slot_t *s)
     const dbguard_client_t *c = client_of(shared, s->address);
 
     s->tag = shared->endpoints[s->flow].round + behind(shared, s);
-    if (c != NULL && c->flow == s->flow && s->tag < c->turn[s->first])
+    if (c != NULL && c->waiting > 0 && c->flow == s->flow
+        && s->tag < c->turn[s->first])
         s->tag = c->turn[s->first];
 }
 
@@ -226,7 +229,7 @@ static void take_turn(dbguard_shared_t *shared, const dbguard_slot_t *s)
 
     if (c == NULL)
         return;
-    if (c->flow != s->flow)
+    if (c->flow != s->flow || c->waiting == 0)
         c->turn[0] = c->turn[1] = 0;
     c->flow = s->flow;
     c->turn[s->first] = s->tag;
@@ -249,19 +252,25 @@ static void count(dbguard_shared_t *shared, dbguard_slot_t *s, uint32_t one)
         session->waiting += one;
 }
 
-/* In order of arrival: nearly always it is the newest. */
+/* In order of arrival: nearly always it is the newest; one that comes from
+ * another flow is among the oldest. Looked for from both ends. */
 static void line_up(dbguard_shared_t *shared, uint32_t slot)
 {
-    dbguard_slot_t *s = &shared->slots[slot];
+    dbguard_slot_t *slots = shared->slots, *s = &slots[slot];
     dbguard_endpoint_t *f = &shared->endpoints[s->flow];
+    uint32_t after = f->last, before = f->first;
 
-    s->prev = f->last;
-    s->next = DBGUARD_NONE;
-    while (s->prev != DBGUARD_NONE
-           && shared->slots[s->prev].serial > s->serial) {
-        s->next = s->prev;
-        s->prev = shared->slots[s->prev].prev;
+    while (after != DBGUARD_NONE && slots[after].serial > s->serial
+           && slots[before].serial < s->serial) {
+        after = slots[after].prev;
+        before = slots[before].next;
     }
+    if (after == DBGUARD_NONE || slots[after].serial < s->serial)
+        before = after == DBGUARD_NONE ? f->first : slots[after].next;
+    else
+        after = slots[before].prev;
+    s->prev = after;
+    s->next = before;
     if (s->prev == DBGUARD_NONE)
         f->first = slot;
     else
@@ -367,6 +376,9 @@ void dbguard_queue_correct(dbguard_shared_t *shared, uint32_t slot,
 
     f->used += (hold + shared->limits.settle) / weight_of(shared, s->class)
                - s->cost;
+    /* A hold of hours shall not cost the others of its kind hours. */
+    if (f->used > shared->time + DEBT)
+        f->used = shared->time + DEBT;
     if (f->ready != DBGUARD_NONE)
         settle_in(shared, s->flow);
 }
@@ -402,13 +414,16 @@ uint32_t dbguard_queue_next(const dbguard_board_t *board, int64_t now)
     dbguard_shared_t *shared = board->shared;
     dbguard_limit_t limit;
     uint32_t flow;
+    int moved = 0;
 
     dbguard_reserve_look(board, &limit);
     while ((flow = next_flow(shared, &limit)) != DBGUARD_NONE) {
         uint32_t slot = shared->endpoints[flow].waiters;
 
-        if (move_home(shared, slot))
+        if (moved < MOVED && move_home(shared, slot)) {
+            moved++;
             continue;
+        }
         if (board->fifo || dbguard_reserve_client(shared, &limit, slot, now))
             return slot;
         park(shared, slot);
@@ -443,10 +458,12 @@ uint32_t dbguard_queue_victim(dbguard_shared_t *shared, uint32_t slot)
     uint32_t most, own;
     int64_t work = ((int64_t)f->waiting + 1) * f->hold
                    / weight_of(shared, s->class);
+    int moved = 0;
 
     do
         most = shared->heaviest;
-    while (most != DBGUARD_NONE && move_home(shared, last_of(shared, most)));
+    while (most != DBGUARD_NONE && moved++ < MOVED
+           && move_home(shared, last_of(shared, most)));
     if (most == DBGUARD_NONE)
         return DBGUARD_NONE;
     if (most != s->flow && work < shared->endpoints[most].backlog)

@@ -241,6 +241,13 @@ static apr_status_t create(server_rec *s, const char *file, uint32_t nslots,
         rv = dbguard_board_create(*base, *size, nslots, getpid(), seed,
                                   dbguard_clock_now(), apr_time_now());
     }
+    /* The jitter's seed can be worked out from what clients are told: it must
+     * not be the key of the hashes, too. */
+    if (rv == APR_SUCCESS) {
+        dbguard_shared_t *shared = *base;
+
+        rv = apr_generate_random_bytes(shared->secret, sizeof(shared->secret));
+    }
     if (rv == APR_SUCCESS)
         return rv;
 
