@@ -391,6 +391,32 @@ START_TEST(a_lease_ends)
 }
 END_TEST
 
+/* Who holds is looked at, 64 at a time, and grows heavier; those who would be
+ * next may be gone by then. */
+START_TEST(holders_grow_heavier)
+{
+    static dbguard_ticket_t t[100];
+    int i;
+
+    configure(120, 0, 0);
+    for (i = 0; i < 100; i++)
+        t[i] = enter_to(DBGUARD_ADMITTED);
+    ck_assert_uint_eq(board.shared->bin_held[0], 100);
+    now += SECOND;
+    leave(t[99]);
+    ck_assert_uint_eq(board.shared->bin_held[dbguard_bin_of(SECOND)], 64);
+    ck_assert_uint_eq(board.shared->follow, t[64].slot);
+    dbguard_board_unhold(board.shared, t[64].slot);
+    dbguard_board_hold(board.shared, t[64].slot);
+    ck_assert_uint_eq(board.shared->follow, t[65].slot);
+    leave(t[98]);
+    ck_assert_uint_eq(board.shared->bin_held[0], 0);
+    ck_assert_uint_eq(board.shared->bin_held[dbguard_bin_of(SECOND)], 98);
+    ck_assert_uint_eq(counters()->repairs, 0);
+    board_expect(98, 0);
+}
+END_TEST
+
 /* --- clients -------------------------------------------------------------- */
 
 /* One who is alone has the whole budget for its long work. */
@@ -543,6 +569,7 @@ Suite *reserve_suite(void)
     tcase_add_test(tc, percents_follow_the_budget);
     tcase_add_test(tc, classes_at_random);
     tcase_add_test(tc, a_lease_ends);
+    tcase_add_test(tc, holders_grow_heavier);
     tcase_add_loop_test(tc, alone_it_leaves_nothing, 0, 3);
     tcase_add_test(tc, others_find_tokens_free);
     tcase_add_test(tc, while_half_is_free_nobody_is_in_the_way);
