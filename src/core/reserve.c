@@ -6,6 +6,7 @@
 #include "board.h"
 
 #define EXCESS 10 /* times the mean */
+#define KNOWN 120 /* windows of five seconds: ten minutes */
 
 static uint64_t square_root(uint64_t n)
 {
@@ -249,11 +250,25 @@ int dbguard_reserve_arrive(dbguard_shared_t *shared, uint32_t endpoint,
     return excess;
 }
 
+/* What an endpoint is asked for; next to nothing, but something, as long as it
+ * has been asked for at all in the last KNOWN windows: so a quiet site's pages
+ * find a token, too. */
+static int64_t recent(const dbguard_shared_t *shared,
+                      const dbguard_demand_t *demand)
+{
+    uint64_t window = shared->tick / DBGUARD_LOAD_TICKS;
+    dbguard_demand_t d = *demand;
+
+    if (d.asked[0] + d.asked[1] == 0 || d.window + KNOWN < window)
+        return 0;
+    roll(shared, &d);
+    return faded(shared, d.load) + 1;
+}
+
 /* The needs, from what each endpoint is asked for; in the bin it is of now,
  * wherever it was when its requests came. */
 static void add_up(dbguard_shared_t *shared)
 {
-    uint64_t window = shared->tick / DBGUARD_LOAD_TICKS;
     int64_t sum = 0;
     uint32_t i;
 
@@ -261,12 +276,9 @@ static void add_up(dbguard_shared_t *shared)
     for (i = 0; i < DBGUARD_ENDPOINTS; i++) {
         dbguard_demand_t *d = &shared->demands[i];
 
-        d->counted = 0;
-        if (d->window + 1 >= window) {
-            roll(shared, d);
-            d->counted = faded(shared, d->load);
+        d->counted = recent(shared, d);
+        if (d->counted > 0)
             shared->load[shared->endpoints[i].bin] += d->counted;
-        }
     }
     for (i = 0; i < DBGUARD_BINS; i++) {
         shared->load[i] = sum += shared->load[i];

@@ -19,9 +19,10 @@
  *     own minimum leaves nothing at all.
  *
  * Loads are those of the last DBGUARD_LOAD_WINDOW, whatever became of the
- * requests. They are an endpoint's, and move with it when its bin changes: an
- * endpoint whose holds grow would else keep tokens free from itself. Looked at
- * every DBGUARD_TICK.
+ * requests; lighter work counts as being there for ten minutes after its last
+ * request, so that a quiet site keeps a token for it. They are an endpoint's,
+ * and move with it when its bin changes: an endpoint whose holds grow would
+ * else keep tokens free from itself. Looked at every DBGUARD_TICK.
  *
  * A client that sends ten times as many requests as clients do on average is
  * not what anything is kept free for: a tab that loops comes one request after

@@ -344,12 +344,13 @@ static void wait_for_token(request_rec *r, dbguard_board_t *board,
 
         sleep_until(wake, tick < d->deadline ? tick : d->deadline);
         now = dbguard_clock_now();
-        if (client_gone(r))
+        if (client_gone(r)) {
             give_up(board, d, DBGUARD_REASON_ABORTED);
-        else if (now > last)
+            break;
+        }
+        dbguard_admission_poll(board, d->ticket, now, d);
+        if (d->outcome == DBGUARD_WAIT && now > last)
             give_up(board, d, DBGUARD_REASON_BOARD);
-        else
-            dbguard_admission_poll(board, d->ticket, now, d);
         if (now >= tick)
             dbguard_reaper_sweep();
     }
