@@ -13,6 +13,9 @@
  * the next section follows at once. */
 #define WAKES 32
 
+/* As many of the parked may be next again in one section. */
+#define UNPARKED 8
+
 /* As many holders are looked at in one section whether they have grown old. */
 #define FOLLOWED 64
 
@@ -244,6 +247,7 @@ static void learn_hold(dbguard_shared_t *shared, const dbguard_slot_t *s,
 {
     shared->hold += (held - shared->hold) / 16;
     dbguard_endpoint_learn(shared, s->endpoint, held, now);
+    dbguard_queue_sort(shared, s->endpoint, now);
 }
 
 /* Holders that have grown old are heavier work than they were taken for; leases
@@ -299,6 +303,7 @@ static apr_status_t begin(section_t *in, dbguard_board_t *board, int64_t now)
 {
     dbguard_shared_t *shared = board->shared;
     apr_status_t rv = dbguard_board_lock(board, now);
+    int i;
 
     in->board = board;
     in->now = now;
@@ -314,7 +319,8 @@ static apr_status_t begin(section_t *in, dbguard_board_t *board, int64_t now)
         look_after_shadows(in);
     }
     follow(in);
-    dbguard_queue_unpark(shared);
+    for (i = 0; i < UNPARKED; i++)
+        dbguard_queue_unpark(shared);
     dispatch(in);
     return APR_SUCCESS;
 }

@@ -23,8 +23,10 @@
  *     database has noticed; who is given it meanwhile begins at the end of
  *     that time.
  *   - No token is idle while somebody waits who may have it: every call ends
- *     by giving what is free to the waiting, in the policy's order, and nobody
- *     who comes later takes it from under them.
+ *     by giving what is free to the waiting, in their order (queue.h), and
+ *     nobody who comes later takes it from under them. Only those whose client
+ *     had its share when their turn came are looked at again a few at a time,
+ *     and each at its own next poll.
  *   - A token is never given to one whose patience has ended.
  *
  * Every call takes the lock once, for well under a microsecond, and neither

@@ -278,7 +278,8 @@ uint64_t dbguard_board_size(uint32_t nslots);
  * has strangers for clients replaces; `wall` is the time of day that belongs to
  * now. APR_EINVAL when nslots is 0, above DBGUARD_SLOTS_MAX or does not fit
  * size; else what the system says when it cannot make a robust process-shared
- * lock. The layout is stored last: until then nobody reads what lies behind it. */
+ * lock. The layout is stored last: until then nobody reads what lies behind
+ * it. */
 apr_status_t dbguard_board_create(dbguard_shared_t *shared, uint64_t size,
                                   uint32_t nslots, pid_t parent, uint64_t seed,
                                   int64_t now, int64_t wall);

@@ -170,35 +170,19 @@ int dbguard_reserve_client(dbguard_shared_t *shared,
                && may_have(shared, limit->free, s->session));
 }
 
-/* The budget without what others have, of bins from `first` on. */
-static uint32_t without(const dbguard_shared_t *shared,
-                        const dbguard_endpoint_t *e, uint32_t first,
-                        uint32_t own)
+uint32_t dbguard_reserve_own(const dbguard_shared_t *shared, uint32_t endpoint)
 {
+    const dbguard_endpoint_t *e = &shared->endpoints[endpoint];
     uint32_t most = shared->limits.budget;
     uint32_t others = 0, b;
 
-    for (b = first; b < DBGUARD_BINS; b++)
+    for (b = e->bin > 2 ? e->bin - 2 : 0; b < DBGUARD_BINS; b++)
         others += shared->bin_held[b];
-    others = others > own ? others - own : 0;
+    others = others > e->held ? others - e->held : 0;
     most = most > others ? most - others : 1;
     if (shared->class_max[e->class] < most)
         most = shared->class_max[e->class];
     return most > 0 ? most : 1;
-}
-
-uint32_t dbguard_reserve_within(const dbguard_shared_t *shared, uint32_t flow)
-{
-    const dbguard_endpoint_t *f = &shared->endpoints[flow];
-
-    return without(shared, f, f->bin + 3, 0);
-}
-
-uint32_t dbguard_reserve_own(const dbguard_shared_t *shared, uint32_t endpoint)
-{
-    const dbguard_endpoint_t *e = &shared->endpoints[endpoint];
-
-    return without(shared, e, e->bin > 2 ? e->bin - 2 : 0, e->held);
 }
 
 static void ask_for(dbguard_demand_t *demand, int64_t work)
@@ -207,16 +191,27 @@ static void ask_for(dbguard_demand_t *demand, int64_t work)
     demand->asked[0]++;
 }
 
-/* Does it ask ten times as often as others do? */
-static int is_excessive(dbguard_shared_t *shared, uint32_t client)
+static int64_t asked(const dbguard_demand_t *demand)
 {
+    return demand->asked[0] + demand->asked[1];
+}
+
+/* Does it ask ten times as often as others do? Without its own address, as long
+ * as there are enough others to make a mean of. */
+static int is_excessive(dbguard_shared_t *shared, uint32_t client,
+                        uint32_t address)
+{
+    const dbguard_client_t *clients = dbguard_clients(shared);
     int64_t n = shared->addresses[0] > shared->addresses[1]
                     ? shared->addresses[0]
                     : shared->addresses[1];
-    const dbguard_demand_t *own = &dbguard_clients(shared)[client].demand;
+    int64_t all = asked(&shared->demand);
 
-    return (own->asked[0] + own->asked[1]) * n
-           > EXCESS * (shared->demand.asked[0] + shared->demand.asked[1]);
+    if (n > EXCESS) {
+        n--;
+        all -= asked(&clients[address].demand);
+    }
+    return asked(&clients[client].demand) * n > EXCESS * all;
 }
 
 int dbguard_reserve_arrive(dbguard_shared_t *shared, uint32_t endpoint,
@@ -237,12 +232,11 @@ int dbguard_reserve_arrive(dbguard_shared_t *shared, uint32_t endpoint,
         roll(shared, &clients[session].demand);
         ask_for(&clients[session].demand, work);
         /* More than this one request: it is not made up for each. */
-        if (clients[session].demand.asked[0] + clients[session].demand.asked[1]
-            > 1)
+        if (asked(&clients[session].demand) > 1)
             who = session;
     }
     if (who != DBGUARD_NONE)
-        excess = is_excessive(shared, who);
+        excess = is_excessive(shared, who, address);
     if (!excess) {
         roll(shared, &shared->demands[endpoint]);
         ask_for(&shared->demands[endpoint], work);

@@ -6,10 +6,10 @@
  * N = lambda x T tokens on average, and rarely more than N + 2 sqrt(N).
  *
  *   - For lighter work: of the bins at most half as long as its own, at least
- *     one token when there is any such work, at most a quarter of the budget;
- *     less what they hold already. The largest of these over all bins up to
- *     its own, so that what holds much in the middle does not use up what is
- *     kept for the lightest.
+ *     one token when there is any such work, at most a quarter of the budget
+ *     (so none below a budget of four); less what lighter work holds already.
+ *     The largest of these over all bins up to its own, so that what holds much
+ *     in the middle does not use up what is kept for the lightest.
  *   - For other clients, by work that holds longer than DBGUARD_LONG, only by
  *     it, while more than half of the budget is out: when all other addresses
  *     (sessions) hold less than they need, or than three quarters of the
@@ -83,10 +83,6 @@ int dbguard_reserve_is_long(const struct dbguard_shared_t *shared,
 int dbguard_reserve_client(struct dbguard_shared_t *shared,
                            const dbguard_limit_t *limit, uint32_t slot,
                            int64_t now);
-/* Tokens that a flow and its like can have between them: all but those that
- * heavier work has; >= 1. */
-uint32_t dbguard_reserve_within(const struct dbguard_shared_t *shared,
-                                uint32_t flow);
 /* Tokens that an endpoint can have for itself: all but those that other work
  * has, unless it is lighter; >= 1. */
 uint32_t dbguard_reserve_own(const struct dbguard_shared_t *shared,

@@ -5,12 +5,6 @@
 
 #define SECOND INT64_C(1000000)
 
-
-
-
-
-
-
 static int64_t least(int64_t a, int64_t b)
 {
     return a < b ? a : b;
@@ -92,8 +86,8 @@ static void take(dbguard_shared_t *shared, uint32_t endpoint,
     *second = least(most(e->cohorts, first), last);
     if (!promised) {
         step = step_of(shared, endpoint, NULL, now);
-        e->cursor = *place + step.place;
-        e->cohorts = *second + step.second;
+        e->cursor = least(*place + step.place, last);
+        e->cohorts = least(*second + step.second, last);
     }
 }
 
@@ -115,9 +109,10 @@ void dbguard_retry_promise(dbguard_shared_t *shared, uint32_t endpoint,
     dbguard_client_t *clients = dbguard_clients(shared);
     dbguard_client_t *a = address == DBGUARD_NONE ? NULL : &clients[address];
     dbguard_client_t *s = session == DBGUARD_NONE ? NULL : &clients[session];
+    int kept = s != NULL && s->place > now && s->promised == endpoint;
     int64_t place, second, told;
 
-    if (s != NULL && s->place > now && s->promised == endpoint) {
+    if (kept) {
         place = s->place;
         second = s->second;
     }
@@ -129,7 +124,8 @@ void dbguard_retry_promise(dbguard_shared_t *shared, uint32_t endpoint,
     /* What was said counts, not where the line was. */
     place = now + promise->after;
     told = now + promise->seconds * SECOND;
-    remember(a, endpoint, place, now + second, told);
+    if (!kept)
+        remember(a, endpoint, place, now + second, told);
     remember(s, endpoint, place, now + second, told);
 }
 

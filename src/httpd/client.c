@@ -326,8 +326,10 @@ void dbguard_client_identify(const request_rec *root,
     visitor->address = address_of(board, root->useragent_addr);
     visitor->session = session_of(board, root);
     /* Nothing better is known of it. */
-    if (visitor->address == 0)
+    if (visitor->address == 0) {
         visitor->address = visitor->session;
+        visitor->session = 0;
+    }
     /* A session is one of its address: a cookie that is the same for all makes
      * nobody share two waiting places with strangers. */
     else if (visitor->session != 0

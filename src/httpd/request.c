@@ -351,7 +351,7 @@ static void wait_for_token(request_rec *r, dbguard_board_t *board,
         dbguard_admission_poll(board, d->ticket, now, d);
         if (d->outcome == DBGUARD_WAIT && now > last)
             give_up(board, d, DBGUARD_REASON_BOARD);
-        if (now >= tick)
+        if (d->outcome == DBGUARD_WAIT && now >= tick)
             dbguard_reaper_sweep();
     }
 }
