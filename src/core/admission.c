@@ -168,7 +168,7 @@ static dbguard_reason_t why_not(const dbguard_shared_t *shared, uint32_t slot)
 {
     const dbguard_slot_t *s = &shared->slots[slot];
 
-    if (s->parked)
+    if (s->held_back)
         return DBGUARD_REASON_CLIENT;
     return at_maximum(shared, s) ? DBGUARD_REASON_CLASS
                                  : DBGUARD_REASON_TIMEOUT;
@@ -199,7 +199,7 @@ static void dispatch(section_t *in)
         if (why != DBGUARD_REASON_NONE)
             expel(shared, slot, why, in->now);
         else if (in->now >= shared->slots[slot].deadline)
-            expel(shared, slot, DBGUARD_REASON_TIMEOUT, in->now);
+            expel(shared, slot, why_not(shared, slot), in->now);
         else
             grant(board, slot, in->now);
         in->wakes[in->nwakes++] = slot;
@@ -436,7 +436,7 @@ static dbguard_slot_t *occupy(section_t *in, const dbguard_visitor_t *visitor,
     s->endpoint = endpoint;
     s->flow = flow;
     s->bin = shared->endpoints[flow].bin;
-    s->parked = s->fresh = 0;
+    s->parked = s->held_back = s->fresh = 0;
     s->excess = (uint32_t)excess;
     s->address = address;
     s->session = session;

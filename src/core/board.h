@@ -106,8 +106,7 @@ typedef struct dbguard_visitor_t {
 
 typedef struct dbguard_slot_t {
     _Atomic uint32_t state;  /* dbguard_state_t; the commit point */
-    uint32_t reason;         /* dbguard_reason_t of an EXPELLED one, and of one
-                                that holds only thanks to DryRun */
+    uint32_t reason;         /* dbguard_reason_t of an EXPELLED one */
     uint32_t used;           /* a HELD one's owner knows that it has a token */
     uint32_t runs;           /* in DryRun: its request runs, whatever the state
                                 says, which is what On would have done */
@@ -123,6 +122,7 @@ typedef struct dbguard_slot_t {
     uint32_t lane;           /* dbguard_lane_t */
     uint32_t excess;         /* its address asks for too much (reserve.h) */
     uint32_t parked;         /* its client has its share */
+    uint32_t held_back;      /* it has been parked */
     uint64_t tag;            /* virtual time of its turn among clients */
     int64_t cost;            /* what its flow was charged for its token */
     dbguard_link_t link;

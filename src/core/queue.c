@@ -164,7 +164,7 @@ static void park(dbguard_shared_t *shared, uint32_t slot)
     dbguard_slot_t *s = &shared->slots[slot];
 
     part(shared, slot);
-    s->parked = 1;
+    s->parked = s->held_back = 1;
     client_of(shared, s->address)->parked++;
     s->link.prev = shared->parked_tail;
     s->link.next = DBGUARD_NONE;
