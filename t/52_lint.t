@@ -187,7 +187,8 @@ subtest 'DUMP_DBGUARD' => sub {
     is($code, 0, 'exit code');
     like($out, qr/^effective configuration\n  DBGuardEngine +On$/m,
         'the configuration');
-    like($out, qr/^  DBGuardQueue length .*\n +142 places/m, '... derived');
+    like($out, qr/^  DBGuardQueue length .*\n +MaxRequestWorkers \d+ - the budget/m,
+        '... derived');
     like($out, qr/^warning   workers-database \(DBGUARD0051\)\n +Apache may/m,
         'what is wrong');
     like($out, qr/^fine      reserve .*\n +of 24 connections the reserve/m,

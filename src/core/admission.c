@@ -241,10 +241,13 @@ static void count_release(dbguard_shared_t *shared, int64_t held, int64_t now)
     second->hold_us += (uint64_t)held;
 }
 
-/* How long one is. The last sixteen or so count. */
+/* How long one is. The last sixteen or so count; but for those that had to do
+ * with an outage: they would make pages heavy when it is over. */
 static void learn_hold(dbguard_shared_t *shared, const dbguard_slot_t *s,
                        int64_t held, int64_t now)
 {
+    if (s->since <= shared->outage)
+        return;
     shared->hold += (held - shared->hold) / 16;
     dbguard_endpoint_learn(shared, s->endpoint, held, now);
     dbguard_queue_sort(shared, s->endpoint, now);
@@ -843,6 +846,8 @@ apr_status_t dbguard_admission_learn(dbguard_board_t *board,
 
     if (rv == APR_SUCCESS) {
         shared->database = *database;
+        if (dbguard_database_closed(database, &shared->limits.rules, now))
+            shared->outage = now;
         if (database->budget > 0)
             shared->limits.budget = database->budget;
         derive_queue(&shared->limits);
