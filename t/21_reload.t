@@ -368,7 +368,10 @@ subtest 'classes are one value' => sub {
     $log = reload('graceful', config => $two, docroot_config => 'DBGuard c');
     like($log, qr/:crit\].*DBGuard: 'c' is not .*guarded, in no class until/,
         'a class that is not there');
+    my $lines = () = $apache->access_entries;
     is($apache->get('/p.php')->{body}, 'admitted', '... guards');
+    wait_until(sub { (() = $apache->access_entries) > $lines }, 10,
+        'its line in the log');
     my $class = ($apache->access_entries)[-1]{class};
     is($class, 'default', '... in no class');
 

@@ -187,7 +187,7 @@ subtest 'DUMP_DBGUARD' => sub {
     is($code, 0, 'exit code');
     like($out, qr/^effective configuration\n  DBGuardEngine +On$/m,
         'the configuration');
-    like($out, qr/^  DBGuardQueue length .*\n +MaxRequestWorkers \d+ - the budget/m,
+    like($out, qr/^  DBGuardQueue length .*\n +MaxRequestWorkers \d+ - the /m,
         '... derived');
     like($out, qr/^warning   workers-database \(DBGUARD0051\)\n +Apache may/m,
         'what is wrong');

@@ -252,7 +252,7 @@ typedef struct dbguard_shared_t {
     uint64_t serial; /* the last one given */
     uint64_t random; /* state of the jitter's generator, never 0 */
     int64_t hold;    /* moving mean of the holds: microseconds */
-    int64_t outage;  /* when the database was last seen to be closed; 0: never */
+    int64_t outage;  /* when the database was last seen closed; 0: never */
     _Atomic int64_t swept; /* when dead processes were last looked for */
     _Atomic int64_t warned; /* when the log last spoke of refusals */
     _Atomic int64_t warned_board; /* and of those because of this board */

@@ -6,6 +6,7 @@
 #include "board.h"
 
 #define EXCESS 10 /* times the mean */
+#define LOOPS 50 /* requests in two windows: hardly a page asks for so many */
 #define KNOWN 120 /* windows of five seconds: ten minutes */
 
 static uint64_t square_root(uint64_t n)
@@ -211,7 +212,8 @@ static int is_excessive(dbguard_shared_t *shared, uint32_t client,
         n--;
         all -= asked(&clients[address].demand);
     }
-    return asked(&clients[client].demand) * n > EXCESS * all;
+    return asked(&clients[client].demand) > LOOPS
+           && asked(&clients[client].demand) * n > EXCESS * all;
 }
 
 int dbguard_reserve_arrive(dbguard_shared_t *shared, uint32_t endpoint,

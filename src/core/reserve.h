@@ -24,10 +24,10 @@
  * and move with it when its bin changes: an endpoint whose holds grow would
  * else keep tokens free from itself. Looked at every DBGUARD_TICK.
  *
- * A client that sends ten times as many requests as clients do on average is
- * not what anything is kept free for: a tab that loops comes one request after
- * the other, however many, and would keep a quarter of the budget free for
- * itself. What it sends is excess: it leaves free what all lighter work needs,
+ * A client that sends ten times as many requests as clients do on average, and
+ * more than fifty in ten seconds, is not what anything is kept free for: a tab
+ * that loops comes one request after the other, however many, and would keep a
+ * quarter of the budget free for itself. What it sends is excess: it leaves free what all lighter work needs,
  * however light it is, and counts neither as need nor as use of that. The
  * client is the session, once it has been seen before; else the address. */
 
