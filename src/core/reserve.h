@@ -27,9 +27,10 @@
  * A client that sends ten times as many requests as clients do on average, and
  * more than fifty in ten seconds, is not what anything is kept free for: a tab
  * that loops comes one request after the other, however many, and would keep a
- * quarter of the budget free for itself. What it sends is excess: it leaves free what all lighter work needs,
- * however light it is, and counts neither as need nor as use of that. The
- * client is the session, once it has been seen before; else the address. */
+ * quarter of the budget free for itself. What it sends is excess: it leaves
+ * free what all lighter work needs, however light it is, and counts neither as
+ * need nor as use of that. The client is the session, once it has been seen
+ * before; else the address. */
 
 #include <stdint.h>
 
