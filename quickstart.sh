@@ -4,6 +4,9 @@
 #   ./quickstart.sh demo    replay an incident without and with the module
 #   ./quickstart.sh check   build in every way and run every test
 #   ./quickstart.sh stop    stop the server that demo left running
+#   ./quickstart.sh bench-peers [OPTION...]
+#                           measure the guard beside its peers (17 min); the
+#                           options are at the top of t/bench/peers/peers.pl
 #
 # Installs missing Debian packages (as root) but starts none of their services.
 # Everything else it writes is in ./build and in temporary folders; the source
@@ -21,6 +24,8 @@ packages=(
     apache2-bin libapache2-mod-php8.2 php8.2-mysql php8.2-curl
     mariadb-server mariadb-client nghttp2-client wrk curl
 )
+# Only to be compared with.
+peers=(libapache2-mod-qos haproxy)
 state=build/demo/left-running
 passed=0
 
@@ -128,6 +133,16 @@ demo()
     DBGUARD_BUILDDIR=$PWD/build/demo t/demo/replay --leave "$state"
 }
 
+bench_peers()
+{
+    packages+=("${peers[@]}")
+    install_packages
+    generate
+    step 'configure' configure_in bench CFLAGS=-O2
+    step 'make' make_in bench all t/bench/peers/openloop
+    DBGUARD_BUILDDIR=$PWD/build/bench t/bench/peers/peers.pl "$@"
+}
+
 check()
 {
     install_packages
@@ -166,5 +181,6 @@ stop()
 
 case "${1-}" in
 demo | check | stop) "$1" ;;
+bench-peers) shift; bench_peers "$@" ;;
 *) sed -n '2,/^set/s/^# \{0,1\}//p' "$0" ;;
 esac

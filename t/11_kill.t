@@ -7,7 +7,8 @@ use FindBin;
 use lib "$FindBin::Bin/lib";
 use Test::More;
 use Time::HiRes qw(time);
-use DBGuard::Stack qw(wait_until);
+use DBGuard::Stack qw(wait_until slurp builddir);
+use DBGuard::Topic qw(topic ends_with_topic is_figures);
 
 # Runs until the test opens its gate, and says which process it is.
 my $gate_php = <<'END';
@@ -22,18 +23,6 @@ while (!file_exists("$dir/gate.$name") && hrtime(true) < $end) {
 }
 echo 'ran';
 END
-
-my @stacks;
-
-# A topic of its own: whatever it dies of, the others are tested as well.
-sub topic
-{
-    my ($name, $code) = @_;
-    subtest $name => sub {
-        eval { $code->(); 1 } or fail("it goes on: $@");
-        $_->stop for splice @stacks;
-    };
-}
 
 sub config
 {
@@ -50,7 +39,7 @@ sub start
         config => config($budget, $queue, $patience // '60s'),
         docroot_config => 'DBGuard On',
     });
-    push @stacks, $stack;
+    ends_with_topic($stack);
     return $stack->start->apache;
 }
 
@@ -99,18 +88,6 @@ sub pids
     my ($apache, $state) = @_;
     my ($code, $text) = $apache->ctl('status');
     return $text =~ /^$state +\S+ +(\d+)/mg;
-}
-
-sub is_figures
-{
-    my ($apache, $held, $waiting, $what) = @_;
-    my $s;
-    wait_until(sub {
-        $s = $apache->status_auto;
-        $s->{DBGuardHeld} == $held && $s->{DBGuardWaiting} == $waiting;
-    }, 10, sub { "$held to hold and $waiting to wait ($what); it is "
-        . "$s->{DBGuardHeld} and $s->{DBGuardWaiting}" });
-    return pass("$held hold, $waiting wait: $what");
 }
 
 # Kills, and says how long it took until the figures were these.
@@ -223,6 +200,29 @@ topic 'kill -9 of one that has just been handed a token' => sub {
     is_whole($apache, 1, 4);
 };
 
+# A parent that is stopped, or a first process of a container that reaps nobody.
+topic 'kill -9 of one that nobody reaps' => sub {
+    my $apache = start(1, 4, 24);
+    my ($holder, $gate, $pid) = holder($apache);
+    my ($waiter, $name) = gated($apache);
+    is_figures($apache, 1, 1, 'one holds, one waits');
+
+    my $begin = time;
+    kill STOP => $apache->parent;
+    kill KILL => $pid;
+    my $second = eval { pid_of($apache, $name) };
+    cmp_ok(time - $begin, '<', 3, 'the next in line has its token soon');
+    is((DBGuard::Process::stat_of($pid))[0], 'Z', '... of a zombie');
+    ok($second, '... and runs');
+    kill CONT => $apache->parent;
+    is($holder->response->{status}, 0, 'the other one never answered');
+    open_gate($apache, $name);
+    is($waiter->response->{status}, 200, 'it is served');
+    is_figures($apache, 0, 0, 'the end');
+    is($apache->status_auto->{DBGuardReapedTotal}, 1, 'one was taken back');
+    is_whole($apache, 1, 4);
+};
+
 topic 'kill -9 of one that was turned away and does not know yet' => sub {
     my $apache = start(1, 4, 24, '1s');
 
@@ -283,5 +283,95 @@ topic "SIG$_" => sub {
     is_deeply(\@crashes, $signal eq 'SEGV' ? [('Segmentation fault') x 3] : [],
         'nobody crashed but by our hand');
 } for qw(TERM SEGV);
+
+# ---- one that has the lock of the scoreboard and is stopped
+
+# A process that has it, and stands still.
+sub lock_and_stop
+{
+    my ($apache, @torn) = @_;
+    my $output = $apache->dir . '/log/lockholder.log';
+    DBGuard::Stack::spew($output, '');
+    my $process = DBGuard::Process->spawn(output => $output,
+        command => [builddir() . '/t/lockholder', $apache->scoreboard, @torn]);
+    wait_until(sub {
+        slurp($output) =~ /^locked$/m
+            && (DBGuard::Process::stat_of($process->pid))[0] eq 'T';
+    }, 10, sub { 'the lock to be had: ' . slurp($output) });
+    return $process;
+}
+
+# What it does meanwhile to those who come.
+sub is_locked
+{
+    my ($apache) = @_;
+    my $refused = $apache->get('/gate.php?gate=none');
+    is($refused->{status}, 503, 'a guarded request is refused');
+    cmp_ok($refused->{seconds}, '>', 0.9, '... after a second');
+    cmp_ok($refused->{seconds}, '<', 10, '... not for ever');
+    wait_until(sub {
+        grep { $_->{verdict} eq 'refused(board)' } $apache->access_entries;
+    }, 10, 'refused(board) in the access log');
+    my $file = $apache->get('/static.txt');
+    is($file->{status}, 200, 'a file is served');
+    cmp_ok($file->{seconds}, '<', 0.9, '... at once');
+    is($apache->status_auto->{DBGuardBudget}, 1, 'server-status is there');
+    is(($apache->ctl('status'))[0], 0, '... and dbguardctl');
+}
+
+topic "one is stopped while it has the lock, then SIG$_" => sub {
+    my $signal = $_;
+    my $apache = start(1, 4, 24);
+    my ($holder, $gate) = holder($apache);
+    my ($waiter, $name) = gated($apache);
+    is_figures($apache, 1, 1, 'one holds, one waits');
+
+    my $locker = lock_and_stop($apache, $signal eq 'KILL' ? 'torn' : ());
+    is_locked($apache);
+    my $begin = time;
+    $apache->set(config => config(2, 4, '60s'));
+    $apache->restart('graceful');
+    cmp_ok(time - $begin, '<', 20, 'a graceful restart does not hang');
+    $apache->wait_log(qr/DBGUARD0028: /);
+    is($apache->status_auto->{DBGuardBudget}, 1, 'the limits are the old ones');
+    is($apache->get('/gate.php?gate=none')->{status}, 503,
+        'new workers refuse as well');
+    # Its token cannot be given back yet.
+    open_gate($apache, $gate);
+    is($holder->response->{status}, 200, 'who runs is served');
+    ok(!runs($apache, $name), 'who waits, waits');
+
+    $locker->signal($signal);
+    ok(pid_of($apache, $name), 'the lock is free: the next one runs');
+    $locker->stop('KILL', 10);
+    open_gate($apache, $name);
+    is($waiter->response->{status}, 200, '... and is served');
+    is_figures($apache, 0, 0, 'no token is lost');
+    is($apache->status_auto->{DBGuardRepairsTotal}, $signal eq 'KILL' ? 1 : 0,
+        'repaired if the lock was left in the middle of a change');
+    $apache->restart('graceful');
+    is($apache->status_auto->{DBGuardBudget}, 2, 'a reload sets the limits');
+    is_whole($apache, 2, 4);
+} for qw(CONT KILL);
+
+topic 'one is stopped with the lock for longer than a token can wait' => sub {
+    my $apache = start(1, 4, 24);
+    my ($holder, $gate, $pid) = holder($apache);
+    my ($waiter, $name) = gated($apache);
+    is_figures($apache, 1, 1, 'one holds, one waits');
+
+    my $locker = lock_and_stop($apache);
+    open_gate($apache, $gate);
+    is($holder->response->{status}, 200, 'the holder ends');
+    $apache->wait_log(qr/DBGUARD0029: .* when process $pid has ended/, 20);
+    $locker->stop('KILL', 10);
+    is_figures($apache, 1, 1, 'its token is still out');
+    kill KILL => $pid;
+    ok(pid_of($apache, $name), 'when its process has ended the next one runs');
+    open_gate($apache, $name);
+    is($waiter->response->{status}, 200, '... and is served');
+    is_figures($apache, 0, 0, 'no token is lost');
+    is_whole($apache, 1, 4);
+};
 
 done_testing;

@@ -9,6 +9,7 @@ use IO::Socket::INET;
 use POSIX ();
 use Test::More;
 use DBGuard::Stack qw(wait_until slurp spew builddir);
+use DBGuard::Topic qw(topic ends_with_topic is_figures);
 
 my %files = ('run.php' => <<'END');
 <?php
@@ -28,18 +29,6 @@ while (isset($_GET['gate']) && !file_exists($gate)
 echo getmypid();
 END
 
-my @stacks;
-
-# A topic of its own: whatever it dies of, the others are tested as well.
-sub topic
-{
-    my ($name, $code) = @_;
-    subtest $name => sub {
-        eval { $code->(); 1 } or fail("it goes on: $@");
-        $_->stop for splice @stacks;
-    };
-}
-
 sub server
 {
     my ($config, %arg) = @_;
@@ -47,7 +36,7 @@ sub server
         workers => 2, config => "DBGuardEngine On\n$config",
         docroot_config => 'DBGuard On', %arg,
     });
-    push @stacks, $stack;
+    ends_with_topic($stack);
     return $stack->apache;
 }
 
@@ -76,18 +65,6 @@ sub open_gate
 }
 
 sub statuses { map { $_->[0]->response->{status} } @_ }
-
-sub is_figures
-{
-    my ($apache, $held, $waiting, $what) = @_;
-    my $s;
-    wait_until(sub {
-        $s = $apache->status_auto;
-        $s->{DBGuardHeld} == $held && $s->{DBGuardWaiting} == $waiting;
-    }, 10, sub { "$held to hold and $waiting to wait ($what); it is "
-        . "$s->{DBGuardHeld} and $s->{DBGuardWaiting}" });
-    return pass("$held hold, $waiting wait: $what");
-}
 
 # So many of them, one after the other, when so many hold and wait already.
 sub line_up
@@ -277,6 +254,16 @@ topic 'where none can be made' => sub {
             "$what: no start");
         $apache->stop;
         ok(!-e $file, '... and nothing is left there');
+        return if $what eq 'a full disk';
+        my $line = 1 + grep { !/^DBGuardScoreboard/ } map { split /\n/ }
+            slurp($apache->config_file) =~ /\A(.*?)^DBGuardScoreboard/ms;
+        my ($code, $text) = $apache->configtest;
+        isnt($code, 0, '... a configtest fails, too');
+        my @ours = $text =~ /DBGUARD\d+: .*/g;
+        is(scalar(@ours), 1, '... with one line');
+        like($ours[0], qr/DBGuardScoreboard\ \Q$file\E,
+            \ \Q@{[$apache->config_file]}\E:$line\b/x,
+            '... file, line and value');
     };
 
     $refused->("$dir/x", 'a directory that is not there');
@@ -301,6 +288,62 @@ topic 'where none can be made' => sub {
     }
     $apache->set(config => "DBGuardEngine On\n");
     is($apache->try_start, undef, 'where it can be made it starts');
+    $apache->set(config => "DBGuardEngine On\nDBGuardScoreboard $dir.no/x\n");
+    isnt(($apache->configtest)[0], 0,
+        'a configtest beside it finds a wrong one');
+    DBGuard::Process::run(DBGuard::Apache::httpd(), '-f', $apache->config_file,
+        '-k', 'stop');
+    wait_until(sub { !$apache->running }, 10, 'the end of the server');
+    pass('... and httpd -k stop does not mind');
+    $apache->stop;
+    $apache->set(config => "DBGuardEngine Off\nDBGuardScoreboard $dir.no/x\n");
+    is(($apache->configtest)[0], 0, 'nor does anybody when the engine is Off');
+};
+
+topic 'deleted while the server runs' => sub {
+    my $apache = php_server(2, 2);
+    my $place = $apache->runtime_dir . '/place';
+    mkdir $place;
+    my $file = "$place/board";
+    $apache->set(config => "$apache->{config}DBGuardScoreboard place/board\n");
+    $apache->start;
+    my $holder = gated($apache);
+    is_figures($apache, 1, 0, 'one holds');
+
+    # Where no new one can be made, the old one goes on.
+    unlink $file;
+    rmdir $place;
+    $apache->restart('graceful');
+    $apache->wait_log(qr/:error\].*DBGUARD0018: .*\Q$file\E/);
+    is_figures($apache, 1, 0, 'a reload, nothing made: it still holds');
+    my $second = gated($apache);
+    is_figures($apache, 2, 0, 'a second one');
+    my $waiter = gated($apache);
+    is_figures($apache, 2, 1, 'a third one waits');
+    open_gate($apache, $second, $waiter);
+    is_deeply([statuses($second, $waiter)], [200, 200], '... and is served');
+
+    mkdir $place;
+    my @old = $apache->workers;
+    $apache->restart('graceful');
+    like($apache->error_log, qr/:warn\].*DBGUARD0018: .*\Q$file\E.*\(1\)/,
+        'a reload, and a new one is made');
+    is(prefix($file)->{pid}, $apache->parent, '... by this server');
+    wait_until(sub { grep({ kill 0 => $_ } @old) == 1 }, 10,
+        'the idle ones of the old workers to end');
+    my @new = line_up($apache, 0, 0, 1, 2);
+    pass('the old holder counts');
+    is((DBGuard::Process::run(DBGuard::Stack::dbguardctl(), '-f', $file,
+        'status'))[0], 0, 'dbguardctl finds it');
+    open_gate($apache, $holder);
+    is_deeply([statuses($holder)], [200], 'the old holder is served');
+    is_figures($apache, 2, 0, '... and its token is free');
+    open_gate($apache, @new);
+    is_deeply([statuses(@new)], [200, 200], 'so are the new ones');
+    is_figures($apache, 0, 0, 'the end');
+    unlike($apache->error_log, qr/DBGUARD0007/, 'no word of an upgrade');
+    $apache->stop;
+    ok(!-e $file, 'removed by the stop');
 };
 
 topic 'another name in a reload' => sub {
@@ -523,6 +566,10 @@ SKIP: {
         # of must not be given a token by the old one.
         upgrade($apache, 3);
         is_deeply([statuses($waits)], [503], 'who waited is told to come back');
+        my $log = $apache->wait_log(qr/DBGUARD0022: .*/);
+        like($log, qr/has replaced it in a reload/, '... the log knows why');
+        unlike($apache->error_log, qr/DBGUARD0021/,
+            '... which is not the budget');
         my @new = map { gated($apache) } 1, 2;
         is_figures($apache, 0, 2, 'new ones wait for the old ones');
         syswrite $slow, "\r\n";

@@ -9,6 +9,7 @@ use IO::Socket::INET;
 use Test::More;
 use Time::HiRes qw(time sleep);
 use DBGuard::Stack qw(wait_until slurp);
+use DBGuard::Topic qw(topic ends_with_topic is_figures);
 
 my %files = (
     # Runs until the test opens its gate, and leaves a note at each end.
@@ -39,18 +40,6 @@ while (hrtime(true) < $end) {
 END
 );
 
-my @stacks;
-
-# A topic of its own: whatever it dies of, the others are tested as well.
-sub topic
-{
-    my ($name, $code) = @_;
-    subtest $name => sub {
-        eval { $code->(); 1 } or fail("it goes on: $@");
-        $_->stop for splice @stacks;
-    };
-}
-
 sub start
 {
     my ($budget, $queue) = @_;
@@ -61,7 +50,7 @@ sub start
             . "KeepAlive On\nKeepAliveTimeout 60\n",
         docroot_config => 'DBGuard On',
     });
-    push @stacks, $stack;
+    ends_with_topic($stack);
     return $stack->start->apache;
 }
 
@@ -91,18 +80,6 @@ sub open_gate
 }
 
 sub statuses { map { $_->[0]->response->{status} } @_ }
-
-sub is_figures
-{
-    my ($apache, $held, $waiting, $what) = @_;
-    my $s;
-    wait_until(sub {
-        $s = $apache->status_auto;
-        $s->{DBGuardHeld} == $held && $s->{DBGuardWaiting} == $waiting;
-    }, 10, sub { "$held to hold and $waiting to wait ($what); it is "
-        . "$s->{DBGuardHeld} and $s->{DBGuardWaiting}" });
-    return pass("$held hold, $waiting wait: $what");
-}
 
 # How long it takes until so many wait.
 sub seconds_until

@@ -8,6 +8,7 @@ use lib "$FindBin::Bin/lib";
 use Test::More;
 use Time::HiRes qw(time sleep);
 use DBGuard::Stack qw(wait_until slurp);
+use DBGuard::Topic qw(is_figures);
 
 # Runs for ?ms= milliseconds, or until the test opens ?gate=, and notes from
 # when to when, and when it began.
@@ -88,18 +89,6 @@ sub wait_begun
 }
 
 sub statuses { map { $_->[0]->response->{status} } @_ }
-
-sub is_figures
-{
-    my ($apache, $held, $waiting, $what) = @_;
-    my $s;
-    wait_until(sub {
-        $s = $apache->status_auto;
-        $s->{DBGuardHeld} == $held && $s->{DBGuardWaiting} == $waiting;
-    }, 10, sub { "$held to hold and $waiting to wait ($what); it is "
-        . "$s->{DBGuardHeld} and $s->{DBGuardWaiting}" });
-    return pass("$held hold, $waiting wait: $what");
-}
 
 # The most that ran at once, and how many ran.
 sub overlap

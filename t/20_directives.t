@@ -70,8 +70,48 @@ my @refused = (
     ['DBGuardEngine', qr/one of On, Off, DryRun/,
         'Onn', '1', 'true', '', 'On Off', '"On "', 'On # now', 'Dry Run',
         '${UNDEFINED}'],
-    ['DBGuard', qr/one of On, Off/,
-        'Onn', 'yes', '1', '', 'On Off', '" On"', 'On # here', '${UNDEFINED}'],
+    ['DBGuard', qr/one of On, Off, or a class that a DBGuardClass defines/,
+        'Onn', 'yes', '1', '', 'On Off', '" On"', 'On # here', '${UNDEFINED}',
+        'reports', 'reports On', 'default', 'none', '-a'],
+    ['DBGuardClass', qr/a name of a class: a letter from a to z, then up to 30/,
+        '', '1st', 'Reports', '-x', 'a_b', 'a.b', '"a b"',
+        'min=3', 'a' x 32, ['# here' => '#'], '${UNDEFINED}'],
+    ['DBGuardClass', qr/a name of a class: it is one of on, off, dryrun, auto/,
+        'on', 'off', 'default', 'none', 'auto', 'dryrun', 'all', 'other'],
+    ['DBGuardClass', qr/name, then min=.*max=.*patience=.*hold=.*weight=/,
+        ['a 5' => 5], ['a minimum=5' => 'minimum=5'], ['a min' => 'min'],
+        ['a min=2 5' => 5], ['a min=5 %' => '%'], ['a # here' => '#'], ['a b' => 'b'],
+        ['a "min=2' => '"min=2']],
+    ['DBGuardClass', qr/a whole number from 0 to 100000, or a share from 0%/,
+        'a min=', 'a min=-1', 'a min=101%', 'a min=1.5', 'a min=5k',
+        'a min=100001', 'a min=%', 'a min=+1',
+        ['a max=2 min=x' => 'x']],
+    ['DBGuardClass', qr/a whole number from 1 to 100000, or a share from 1%/,
+        'a max=', 'a max=0', 'a max=0%', 'a max=101%', 'a max=auto'],
+    ['DBGuardClass', qr/a duration from 1ms to 10min/,
+        'a patience=', 'a patience=5', 'a patience=0s', 'a patience=11min',
+        'a patience=auto'],
+    ['DBGuardClass', qr/a duration from 100ms to 60min/,
+        'a hold=', 'a hold=99ms', 'a hold=5', 'a hold=61min'],
+    ['DBGuardClass', qr/a whole number from 1 to 100\b/,
+        'a weight=', 'a weight=0', 'a weight=101', 'a weight=1.5'],
+    ['DBGuardClass', qr/a min \(.*\) up to max \(.*\)/,
+        ['a min=3 max=2' => 'min=3 max=2'], ['a max=2% min=3%' => 'min=3%']],
+    ['DBGuardClient', qr/session=.*ipv6-prefix=.*hold=.*wait=/,
+        '', '5', 'cookie=x', 'session', ['session=a b' => 'b'],
+        ['wait=2 # two' => '#']],
+    ['DBGuardClient', qr/names of cookies with commas between them, or none/,
+        'session=', 'session=a,', 'session=,a', ['"session=a b"' => 'a b'],
+        'session=a;b', ['session=a=b' => 'a=b'], 'session=*',
+        'session=${UNDEFINED}', 'session=' . 'a' x 65,
+        'session=' . join(',', 'a' .. 'q')],
+    ['DBGuardClient', qr/a whole number from 32 to 128/,
+        'ipv6-prefix=31', 'ipv6-prefix=129', 'ipv6-prefix=/64',
+        'ipv6-prefix='],
+    ['DBGuardClient', qr/a whole number from 1 to 100000, a share from 1% to/,
+        'hold=0', 'hold=0%', 'hold=101%', 'hold=', 'hold=5s'],
+    ['DBGuardClient', qr/a whole number from 0 to 1000000/,
+        'wait=', 'wait=-1', 'wait=auto', 'wait=1s'],
     ['DBGuardQueue', qr/length=.*patience=/,
         '', '5', 'lenght=5', '=5', 'length', ['length=5 6' => 6],
         ['length=5 # five' => '#']],
@@ -141,7 +181,8 @@ subtest 'wrong places' => sub {
         DBGuardRefusal => 'status=503', DBGuard => 'On', DBGuardReserve => 3,
         DBGuardDatabase => 'mariadb://u@h', DBGuardPasswordFile => 'x',
         DBGuardOutage => 'admit', DBGuardLint => 'off',
-        DBGuardSnapshot => 'every=5s',
+        DBGuardSnapshot => 'every=5s', DBGuardClass => 'a',
+        DBGuardClient => 'wait=3',
     );
     my %places = (
         'VirtualHost' => [['<VirtualHost *:1>'], ['</VirtualHost>'],
@@ -190,6 +231,15 @@ subtest 'good values' => sub {
             min=3000ms MAX=5s), 'min=5s max=5s', 'min=20s max=30s',
             'max=30s min=20s'],
         DBGuardScoreboard => [qw(x "x" /tmp/x run/x), '"a board"', '"x # y"'],
+        DBGuardClass => ['a', '"a"', 'a-1', 'a' x 31, 'a min=2', 'a min=0',
+            'a min=50%', 'a max=1', 'a max=100%', 'a MIN=1 max=1',
+            'a max=3 min=3', 'a patience=1ms', 'a hold=100ms', 'a weight=100',
+            'a min=1 max=50% patience=2s hold=60min weight=2',
+            'a "min=1" "max=2"'],
+        DBGuardClient => ['session=sid', 'session=a,b.c,d*', 'session=none',
+            'ipv6-prefix=32', 'ipv6-prefix=128', 'hold=1', 'hold=100%',
+            'hold=auto', 'wait=0', 'WAIT=3',
+            'session=sid ipv6-prefix=56 hold=3 wait=4'],
     );
     for my $directive (sort keys %good) {
         for my $value (@{ $good{$directive} }) {
@@ -204,8 +254,65 @@ subtest 'good values' => sub {
         . "DBGuardRetryAfter max=30s\n");
     my ($code, $output) = $apache->configtest;
     is($code, 0, 'min and max on two lines') or diag($output);
+    for my $order ("DBGuard a\nDBGuardClass a", "DBGuardClass a\nDBGuard a",
+        "<Location /x>\nDBGuard a\n</Location>\nDBGuardClass \"a\" min=1",
+        "<VirtualHost *:1>\nDBGuard a\n</VirtualHost>\n"
+            . "<IfModule dbguard_module>\nDBGuardClass a\n</IfModule>") {
+        $apache->set(config => $order);
+        ($code, $output) = $apache->configtest;
+        is($code, 0, $order =~ s/\n/; /gr) or diag($output);
+    }
+    $apache->set(config => join '', map { "DBGuardClass c$_\n" } 1 .. 16);
+    is(($apache->configtest)[0], 0, '16 classes');
     $apache->set(config => "Define TOKENS 12\nDBGuardBudget \${TOKENS}");
     is(($apache->configtest)[0], 0, 'a defined variable');
+};
+
+check_refused('DBGuardClass twice', "DBGuardClass a\nDBGuardClass a min=1",
+    qr/^DBGuardClass a min/, qr/DBGuardClass: 'a' is not a new name/,
+    qr/httpd\.conf:\d+ defines it/);
+check_refused('DBGuardClass, 17 of them',
+    join('', map { "DBGuardClass c$_\n" } 1 .. 17), qr/^DBGuardClass c17/,
+    qr/'c17' is not one of the first 16 classes/);
+check_refused('DBGuardClass above 100 %',
+    "DBGuardClass a min=60%\nDBGuardClass b min=50%", qr/^DBGuardClass b/,
+    qr/'50%' is not what .* leave of 100%: 40%/);
+check_refused('DBGuard, and its DBGuardClass in a block that is not there',
+    "DBGuard a\n<IfModule no_such_module>\nDBGuardClass a\n</IfModule>",
+    qr/^DBGuard a/, qr/DBGuard: 'a' is not one of On, Off, or a class/);
+
+subtest 'minimums that do not fit the budget' => sub {
+    my $file = $apache->config_file;
+    for my $case (
+        ["DBGuardBudget 5\nDBGuardClass a min=3\nDBGuardClass b min=3", 'b',
+            qr/min=3 the minimums .* 6 tokens.* \(\Q$file\E:\d+\) is 5;/],
+        ["DBGuardClass a min=50%\nDBGuardClass b min=8\nDBGuardBudget 10",
+            'b', qr/are 13 tokens/],
+        ["DBGuardClass a min=3 max=20%\nDBGuardBudget 10", 'a',
+            qr/min=3 is more than max=20%/],
+        ['DBGuardClass a min=8', 'a', qr/DBGuardBudget auto without .* is 7/],
+        ["DBGuardDatabase mariadb://u\@127.0.0.1:1\nDBGuardBudget 5\n"
+            . 'DBGuardClass a min=6', 'a', qr/are 6 tokens/],
+    ) {
+        my ($config, $name, $why) = @$case;
+        $apache->set(config => $config);
+        my ($code, $output) = $apache->configtest;
+        my $line = line_of(qr/^DBGuardClass $name /);
+        isnt($code, 0, $config =~ s/\n/; /gr);
+        like($output, qr/DBGUARD0044: \Q$file\E:$line: DBGuardClass $name: /,
+            '... file, line and name');
+        like($output, $why, '... and why');
+        is(scalar(() = $output =~ /DBGUARD\d{4}/g), 1, '... in one line')
+            or diag($output);
+    }
+    like($apache->try_start // '', qr/DBGUARD0044/, 'nor does a server start');
+    $apache->stop;
+    for my $config ("DBGuardBudget 6\nDBGuardClass a min=3\nDBGuardClass b min=3",
+        "DBGuardDatabase mariadb://u\@127.0.0.1:1\nDBGuardClass a min=60") {
+        $apache->set(config => $config);
+        my ($code, $output) = $apache->configtest;
+        is($code, 0, $config =~ s/\n/; /gr) or diag($output);
+    }
 };
 
 is_deeply([glob $apache->runtime_dir . '/*'], [],
@@ -222,6 +329,8 @@ DBGuardBudget 5
 Include conf/more.conf
 DBGuardRefusal html=conf/busy.html
 DBGuardRetryAfter min=3s
+DBGuardClass "reports" MAX=20% weight=02
+DBGuardClient session=sid,app*
 END
     $apache->start;
     my $log = $apache->error_log;
@@ -241,7 +350,14 @@ END
         'DBGuardRefusal json' => ['built-in', 'default', 'yes'],
         'DBGuardRetryAfter min' =>
             ['3s', "$here:" . line_of(qr/^DBGuardRetry/), 'yes'],
-        'DBGuardRetryAfter max' => ['10s', 'default', 'yes'],
+        'DBGuardRetryAfter max' => ['120s', 'default', 'yes'],
+        'DBGuardClass' => ['reports max=20% weight=2',
+            "$here:" . line_of(qr/^DBGuardClass/), 'yes'],
+        'DBGuardClient session' => ['sid,app*',
+            "$here:" . line_of(qr/^DBGuardClient/), 'yes'],
+        'DBGuardClient ipv6-prefix' => [64, 'default', 'yes'],
+        'DBGuardClient hold' => ['auto', 'default', 'yes'],
+        'DBGuardClient wait' => [2, 'default', 'yes'],
         'DBGuardScoreboard' => ['dbguard.scoreboard', 'default', 'yes'],
         'DBGuardReserve' => ['auto', 'default', 'yes'],
         'DBGuardDatabase' => ['none', 'default', 'yes'],
@@ -254,7 +370,9 @@ END
     like($guard->[0], qr/\b1\b/, 'DBGuard: in how many places');
     is($guard->[2], 'yes', '... valid');
     my @lines = $log =~ /DBGUARD0002/g;
-    is(scalar(@lines), 18, 'a line a value, once');
+    is(scalar(@lines), 23, 'a line a value, once');
+    like($log, qr/max=20% weight=2 \(max 1 of 5 tokens\)/,
+        'a share in tokens');
     like($log, qr/dbguard:notice.*DBGUARD0002/, 'level notice');
 };
 

@@ -33,6 +33,8 @@ DBGuardReserve 2
 DBGuardOutage admit
 DBGuardLint off
 DBGuardSnapshot every=20s
+DBGuardClient session=sid ipv6-prefix=56 hold=50% wait=3
+DBGuardClass reports max=1 patience=3s
 END
 my $answer
     = "DBGuardRefusal status=429 html=conf/busy.html json=conf/busy.json\n";
@@ -41,15 +43,17 @@ $good .= $answer;
 my $bad = <<'END';
 DBGuardEngine Onn
 DBGuardBudget 1k
-DBGuardQueue length=many patience=9s
+DBGuardQueue length=many patience=eternal
 DBGuardRetryAfter min=9s max=5s
 DBGuardScoreboard ${UNDEFINED}
 DBGuardReserve 200%
 DBGuardOutage maybe
 DBGuardLint loud
-DBGuardSnapshot every=0s
+DBGuardSnapshot every=0s file=${UNDEFINED}
 DBGuardDatabase mysql://app@localhost
 DBGuardPasswordFile ${UNDEFINED}
+DBGuardClient session=, ipv6-prefix=16 hold=0 wait=x
+DBGuardClass reports max=0
 END
 my %value = (
     'DBGuardEngine' => 'On', 'DBGuardBudget' => '1',
@@ -59,6 +63,9 @@ my %value = (
     'DBGuardOutage' => 'admit', 'DBGuardLint' => 'off',
     'DBGuardSnapshot every' => '20s', 'DBGuardSnapshot file' => 'none',
     'DBGuardDatabase' => 'none', 'DBGuardPasswordFile' => 'none',
+    'DBGuardClient session' => 'sid', 'DBGuardClient ipv6-prefix' => '56',
+    'DBGuardClient hold' => '50%', 'DBGuardClient wait' => '3',
+    'DBGuardClass' => 'reports max=1 patience=3s',
 );
 my %refusal = (
     'DBGuardRefusal status' => '429', 'DBGuardRefusal html' => 'conf/busy.html',
@@ -141,6 +148,7 @@ for my $how (qw(graceful hard)) {
             DBGuardOutage => 'maybe', DBGuardLint => 'loud',
             DBGuardSnapshot => '0s', DBGuardDatabase => 'mysql://',
             DBGuardPasswordFile => '${UNDEFINED}',
+            DBGuardClient => ',', DBGuardClass => '0',
         );
         for my $name (sort keys %shown) {
             my $where = "$config:" . line_of(qr/^$name /);
@@ -175,6 +183,48 @@ for my $how (qw(graceful hard)) {
     };
 }
 
+# Each virtual host goes back to its own, wherever it stands now.
+subtest 'DBGuardRefusal of virtual hosts' => sub {
+    my $port = $apache->port;
+    spew("$dir/conf/$_.html", "page of $_") for qw(one two);
+    my $hosts = sub {
+        return join '', map { <<"END" } @_;
+<VirtualHost *:$port>
+DBGuardRefusal $_->[1]
+ServerName $_->[0]
+</VirtualHost>
+END
+    };
+    my $pages = sub {
+        my $gate = "$dir/run/gate." . $gates++;
+        my $holder = $apache->get_async("/hold.php?gate=$gate");
+        wait_until(sub { $apache->status_auto->{DBGuardHeld} == 1 }, 10,
+            'a holder');
+        my @bodies = map { $apache->get('/p.php', Host => $_)->{body} }
+            qw(first one two);
+        spew($gate, '');
+        $holder->response;
+        return @bodies;
+    };
+    my @good = (['first', 'status=429'], ['one', 'html=conf/one.html'],
+        ['two', 'html=conf/two.html']);
+    my @bad = (['first', 'status=429'], ['one', 'html=conf/nowhere.html'],
+        ['two', 'html=conf/nowhere.html']);
+    reload('graceful', config => $good . $hosts->(@good));
+    is_deeply([$pages->()], ['own page', 'page of one', 'page of two'],
+        'as configured');
+    reload('graceful', config => "# a line more\n$good" . $hosts->(@bad));
+    is_deeply([$pages->()], ['own page', 'page of one', 'page of two'],
+        'all moved by a line');
+    reload('graceful', config => $good . $hosts->(@bad[0, 2, 1]));
+    is_deeply([$pages->()], ['own page', 'page of one', 'page of two'],
+        'in another order');
+    unlink map { "$dir/conf/$_.html" } qw(one two);
+    reload('graceful', config => $good . $hosts->(@good));
+    is_deeply([$pages->()], ['own page', 'page of one', 'page of two'],
+        'their files are gone');
+};
+
 subtest 'twice in a row, and one at a time' => sub {
     my @lines = split /\n/, $good;
     for my $i (1, 2) {
@@ -186,6 +236,36 @@ subtest 'twice in a row, and one at a time' => sub {
         my ($name) = split ' ', $mixed[$i];
         is_deeply([grep { $valid->{$_} eq 'no' } sort keys %$valid],
             [grep { /^$name\b/ } sort keys %value], '... only it is not valid');
+    }
+};
+
+# Of several words the good ones count, unless it cannot be told which is bad.
+subtest 'some words of a line are bad' => sub {
+    my @queue = ('DBGuardQueue length', 'DBGuardQueue patience');
+    my @retry = ('DBGuardRetryAfter min', 'DBGuardRetryAfter max');
+    for (['DBGuardQueue length=many patience=9s', [$queue[0]],
+            { $queue[1] => '9s' }],
+        ['DBGuardQueue patience=eternal length=3', [$queue[1]],
+            { $queue[0] => 3 }],
+        ['DBGuardQueue length=3 patient=9s', \@queue, {}],
+        ['DBGuardQueue length=3 "patience=9s', \@queue, {}],
+        ['DBGuardSnapshot every=0s file=log/shots',
+            ['DBGuardSnapshot every'], { 'DBGuardSnapshot file' =>
+                'log/shots' }],
+        ['DBGuardSnapshot file=x "every=5s', ['DBGuardSnapshot every',
+            'DBGuardSnapshot file'], {}],
+        ['DBGuardRetryAfter min=1.5s max=9s', [$retry[0]],
+            { $retry[1] => '9s' }],
+        # Both go back: this max is below the min that stays.
+        ['DBGuardRetryAfter min=1.5s max=3s', \@retry, {}]) {
+        my ($line, $bad, $new) = @$_;
+        my ($name) = split ' ', $line;
+        reload('graceful', config => $good);
+        my $log = reload('graceful', config => $good =~ s/^$name .*/$line/mr);
+        my ($value, $valid) = effective($log);
+        is_deeply($value, { %value, %refusal, %$new }, $line);
+        is_deeply([sort grep { $valid->{$_} eq 'no' } keys %$valid],
+            [sort @$bad], '... only what is bad is not valid');
     }
 };
 
@@ -246,6 +326,64 @@ subtest 'a DBGuard that cannot be read guards' => sub {
     like($log, qr/effective: DBGuard = .* valid: yes$/m, 'valid: yes');
 };
 
+subtest 'classes are one value' => sub {
+    my $two = "DBGuardEngine On\nDBGuardBudget 6\nDBGuardClass a min=2 max=3\n"
+        . "DBGuardClass b min=50%\n";
+    my $shown = sub {
+        return [$_[0] =~ /:(\w+)\].*effective:\ DBGuardClass\ =\ (.*?)
+            (?:\ \(.*\))?,\ source:\ .*,\ valid:\ (\w+)$/mgx];
+    };
+    my $kept = [map { ('crit', $_, 'no') } 'a min=2 max=3', 'b min=50%'];
+    is_deeply($shown->(reload('graceful', config => $two,
+        docroot_config => 'DBGuard a')),
+        [map { ('notice', $_, 'yes') } 'a min=2 max=3', 'b min=50%'], 'two');
+
+    for my $case (
+        ['a value', "DBGuardClass a min=3 max=3\nDBGuardClass b min=x\n",
+            qr/^DBGuardClass b/, qr/DBGUARD0012: .*DBGuardClass min: 'x'/],
+        ['a name', "DBGuardClass a min=1\nDBGuardClass 2nd\n",
+            qr/^DBGuardClass 2nd/, qr/DBGUARD0012: .*'2nd'/],
+        ['one twice', "DBGuardClass a min=1\nDBGuardClass a\n",
+            qr/^DBGuardClass a$/, qr/DBGUARD0012: .*defines it already/],
+        ['minimums above the budget',
+            "DBGuardClass a min=4\nDBGuardClass b min=50%\n",
+            qr/^DBGuardClass b/, qr/DBGUARD0044: .*7 tokens.*is 6;.*they were/],
+    ) {
+        my ($what, $lines, $line, $said) = @$case;
+        my $log = reload('graceful',
+            config => "DBGuardEngine On\nDBGuardBudget 6\n$lines");
+        my $at = line_of($line);
+        my ($crit) = $log =~ /^(.*:crit\].*\Q$config\E:$at: .*)$/m;
+        like($crit // $log, $said, "$what: crit, file, line, and what");
+        is_deeply($shown->($log), $kept, '... all are as they were');
+        is($apache->get('/p.php')->{body}, 'admitted', '... and guarded');
+    }
+
+    my $log = reload('graceful', config => $two =~ s/Budget 6/Budget 2/r);
+    like($log, qr/:crit\].*DBGUARD0044: .*no class has a minimum until/,
+        'a budget that is too small for the old ones as well');
+    is_deeply($shown->($log), [map { ('crit', $_, 'no') } 'a max=3', 'b'],
+        '... takes their minimums');
+
+    $log = reload('graceful', config => $two, docroot_config => 'DBGuard c');
+    like($log, qr/:crit\].*DBGuard: 'c' is not .*guarded, in no class until/,
+        'a class that is not there');
+    my $lines = () = $apache->access_entries;
+    is($apache->get('/p.php')->{body}, 'admitted', '... guards');
+    wait_until(sub { (() = $apache->access_entries) > $lines }, 10,
+        'its line in the log');
+    my $class = ($apache->access_entries)[-1]{class};
+    is($class, 'default', '... in no class');
+
+    $log = reload('graceful', config => "DBGuardEngine On\nDBGuardBudget 6\n",
+        docroot_config => 'DBGuard On');
+    is_deeply($shown->($log), [], 'all gone');
+    $log = reload('graceful', config => "DBGuardEngine On\nDBGuardBudget 6\n"
+        . "DBGuardClass c max=0\n", docroot_config => 'DBGuard c');
+    is_deeply($shown->($log), ['crit', 'none', 'no'], 'none, and a bad one');
+    is($apache->get('/p.php')->{body}, 'admitted', '... guards');
+};
+
 subtest 'the engine is switched off and on' => sub {
     reload('graceful', config => 'DBGuardEngine Off',
         docroot_config => 'DBGuard On');
@@ -260,6 +398,61 @@ subtest 'the engine is switched off and on' => sub {
 is((stat "$dir/run/board")[1], $inode, 'one scoreboard from first to last');
 $apache->stop;
 ok(!-e "$dir/run/board", '... which is gone in the end');
+
+subtest 'the module is taken out' => sub {
+    $apache->set(config => $good, docroot_config => 'DBGuard On');
+    $apache->start;
+    my $file = "$dir/run/board";
+    my $ctl = sub {
+        DBGuard::Process::run(DBGuard::Stack::dbguardctl(), '-f', $file,
+            'status');
+    };
+    my ($code, $text) = $ctl->();
+    is($code, 0, 'with it: exit code 0');
+    my $gate = "$dir/run/gate." . $gates++;
+    my $holder = $apache->get_async("/hold.php?gate=$gate");
+    wait_until(sub { ($ctl->())[1] =~ /^holds /m }, 10, 'a holder');
+
+    $apache->set(guard => 0, config => '', docroot_config => '');
+    $apache->restart('graceful');
+    ($code, $text) = $ctl->();
+    is($code, 3, 'without it: exit code 3');
+    like($text, qr/WITHOUT mod_dbguard.*NOTHING IS GUARDED/, '... and why');
+    like($text, qr/^holds /m, 'who still holds is shown');
+    unlike($text, qr/^  DBGuardBudget /m, '... no setting is in force');
+    spew($gate, '');
+    is($holder->response->{status}, 200, 'the holder ends');
+    wait_until(sub { ($ctl->())[1] !~ /^holds /m }, 10, 'its token');
+
+    $apache->set(guard => 1, config => $good, docroot_config => 'DBGuard On');
+    $apache->restart('graceful');
+    ($code, $text) = $ctl->();
+    is($code, 0, 'with it again: exit code 0');
+    like($text, qr/^  DBGuardBudget +1\b/m, '... its settings are in force');
+    check_behaviour();
+    is(($apache->stop // 0) & 127, 0, 'an orderly end');
+};
+
+# Whoever looks in the middle of a reload sees no guard that is off.
+subtest 'looks in many reloads' => sub {
+    $apache->set(config => $good, docroot_config => 'DBGuard On');
+    $apache->start;
+    my (%codes, %engines);
+    for (1 .. 5) {
+        my $before = $apache->generations;
+        $apache->signal('USR1');
+        wait_until(sub {
+            my ($code, $text) = DBGuard::Process::run(
+                DBGuard::Stack::dbguardctl(), '-f', "$dir/run/board", 'status');
+            $codes{$code}++;
+            $engines{off}++ if $text =~ /NOTHING IS GUARDED/;
+            $apache->generations > $before;
+        }, 20, 'a reload');
+    }
+    is_deeply([keys %codes], [0], 'exit code 0');
+    is($engines{off}, undef, '... and never off');
+    $apache->stop;
+};
 
 subtest 'a bad value in the first start after Off' => sub {
     $apache->set(config => 'DBGuardBudget 5');

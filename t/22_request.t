@@ -69,6 +69,10 @@ END
     'redirect.cgi' => "#!/bin/sh\necho Location: /x.php; echo\n",
     'error/x.txt' => '',
     'error/php.php' => '<?php echo "error page";',
+    'x.asis' => "Content-Type: text/plain\n\nas it is",
+    'x.map' => "default nocontent\n", 'x.imap' => "default nocontent\n",
+    'text.var' => "URI: s.txt\nContent-Type: text/plain\n",
+    'php.var' => "URI: x.php\nContent-Type: text/html\n",
     's.txt' => 'static', 'LICENSE' => 'no type', 'x.unknown' => 'no type',
     'listing/a.txt' => '', 'listing/b.txt' => '',
     'type.phpt' => '<?php echo "type";',
@@ -80,7 +84,7 @@ END
 my $stack = DBGuard::Stack->new(apache => {
     workers => 6, php => 1, cgi => 1, files => \%files,
     php_ini => { output_buffering => 0 },
-    modules => [qw(include rewrite autoindex info)],
+    modules => [qw(include rewrite autoindex info asis imagemap negotiation)],
     docroot_config => "DBGuard On\nOptions +Includes +Indexes\n",
     config => <<'END',
 DBGuardEngine On
@@ -92,6 +96,10 @@ AddOutputFilter INCLUDES .shtml
 RemoveOutputFilter .shtml
 AddHandler server-parsed .shtml
 </Location>
+AddHandler send-as-is .asis
+AddHandler imap-file .map
+AddType application/x-httpd-imap .imap
+AddHandler type-map .var
 AddType application/x-httpd-php .phpt
 AddHandler application/x-httpd-php .phph
 <Files forced>
@@ -202,6 +210,11 @@ my @paths = (
     ['/s.txt', 0, 200, 'static'],
     ['/LICENSE', 0, 200, 'no type'],
     ['/x.unknown', 0, 200, 'no type'],
+    ['/x.asis', 0, 200, 'as it is'],
+    ['/x.map', 0, 200, undef],
+    ['/x.imap', 0, 200, undef],
+    ['/text.var', 0, 200, 'static'],
+    ['/php.var', 1, 200, 'xadmitted'],
     ['/nothing', 0, 404, undef],
     ['/listing/', 0, 200, undef],
     ['/server-status', 0, 200, undef],
@@ -250,7 +263,7 @@ subtest 'with the token taken' => sub {
     my $gate = gate();
     my $holder = $apache->get_async("/hold.php?gate=$gate");
     wait_held(1);
-    for my $path ('/s.txt', '/LICENSE', '/x.unknown', '/listing/',
+    for my $path ('/s.txt', '/LICENSE', '/x.unknown', '/listing/', '/x.asis',
         '/server-status', '/server-info', '/off/x.php', '/health/check.php') {
         my ($answer, $entry) = ask($path);
         is($answer->{status}, 200, "$path is served");
@@ -258,6 +271,8 @@ subtest 'with the token taken' => sub {
     }
     is($apache->get($_)->{status}, 404, "$_ is not there")
         for '/nothing', '/nothing.php';
+    is($apache->get($_)->{status}, 503, "$_, whose ErrorDocument is a script")
+        for '/error/nothing', '/error/nothing.php';
     my $refused = grown(sub {
         for (grep { $_->[1] && $_->[0] !~ /shtml/ } @paths) {
             my ($answer, $entry) = ask($_->[0]);

@@ -8,6 +8,7 @@ use lib "$FindBin::Bin/lib";
 use Test::More;
 use IO::Socket::INET;
 use JSON::PP;
+use List::Util qw(uniq);
 use DBGuard::Stack qw(spew slurp wait_until);
 
 # What Firefox, Chrome and fetch() say they accept.
@@ -131,6 +132,8 @@ sub check_common
     my $headers = $answer->{headers};
     is($answer->{status}, $status, "$what: $status");
     like($headers->{'retry-after'}, qr/^[3-8]$/, '... Retry-After');
+    like($headers->{'dbguard-retry-after'}, qr/^(?:[3-7]\d{3}|8000)$/,
+        '... and exactly, in milliseconds');
     is($headers->{'cache-control'}, 'no-store', '... never cached');
     is($headers->{'x-always'}, 'yes', '... Header always');
     ok(!exists $headers->{'transfer-encoding'}, '... not chunked');
@@ -157,11 +160,15 @@ subtest 'a browser' => sub {
     like($raw, qr/\AHTTP[^\n]+ 503 .*\r\n\r\n\z/s, '... and no body');
 };
 
-subtest 'Retry-After varies within its limits' => sub {
-    my %seen;
-    $seen{ $apache->get('/x.php')->{headers}{'retry-after'} }++ for 1 .. 60;
+subtest 'Retry-After goes on, within its limits' => sub {
+    my (%seen, @exact);
+    for (1 .. 60) {
+        my $headers = $apache->get('/x.php')->{headers};
+        $seen{ $headers->{'retry-after'} }++;
+        push @exact, $headers->{'dbguard-retry-after'};
+    }
     is_deeply([grep { !/^[3-8]$/ } keys %seen], [], 'an integer from 3 to 8');
-    cmp_ok(scalar(keys %seen), '>=', 3, 'not always the same');
+    cmp_ok(scalar(uniq(@exact)), '>=', 3, 'not always the same');
 };
 
 subtest 'HTML or JSON' => sub {
@@ -182,6 +189,7 @@ subtest 'HTML or JSON' => sub {
         'XHR for HTML' => { 'X-Requested-With' => 'XMLHttpRequest',
             Accept => $firefox },
     );
+    my $exact = sub { $_[0]{headers}{'dbguard-retry-after'} };
     for my $what (sort keys %html) {
         like($apache->get('/x.php', %{ $html{$what} })->{headers}
             {'content-type'}, qr{^text/html}, "$what: HTML");
@@ -193,8 +201,10 @@ subtest 'HTML or JSON' => sub {
         is($answer->{headers}{'content-length'}, length $answer->{body},
             'exact length');
         my $data = eval { decode_json($answer->{body}) };
-        is($data->{retry_after}, $answer->{headers}{'retry-after'},
-            'valid, and retry_after as in the header');
+        is($data->{retry_after} * 1000, $exact->($answer),
+            'valid, and retry_after is exact');
+        like($answer->{body}, qr/"retry_after":\d+\.\d{3}\}/,
+            '... a number with three decimals');
         ok(!exists $answer->{headers}{refresh}, 'no Refresh');
     }
 };
@@ -233,7 +243,7 @@ subtest 'own pages, per virtual host' => sub {
     is($html->{headers}{'content-length'}, length $html->{body}, 'its length');
     my $json = $apache->get('/x.php', Host => 'own',
         Accept => 'application/json');
-    $seconds = $json->{headers}{'retry-after'};
+    $seconds = sprintf '%.3f', $json->{headers}{'dbguard-retry-after'} / 1000;
     is($json->{body}, qq({"wait":$seconds,"at":"\@RETRY_AFTER"}), 'own JSON');
     is($apache->get('/x.php', Host => 'plain')->{body}, 'no seconds',
         'a page without seconds');
@@ -289,6 +299,51 @@ subtest 'POST' => sub {
         'Content-Length' => 10, 'Expect' => '100-continue'));
     like($raw, qr/\AHTTP\/1\.1 429 .*Connection: close/s,
         '... and the connection ends there');
+};
+
+# Whoever sends a body slowly, or not at all, keeps no worker by it.
+subtest 'a slow POST' => sub {
+    for my $host (qw(main status)) {
+        for my $length (100, 1 << 20) {
+            my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
+                PeerPort => $apache->port) or die "connect: $!";
+            my $begun = time;
+            local $SIG{PIPE} = 'IGNORE';
+            syswrite $socket, request_head('POST', '/x.php', Host => $host,
+                'Content-Length' => $length) . 'some';
+            my $answer = '';
+            wait_until(sub {
+                my $readable = '';
+                vec($readable, fileno $socket, 1) = 1;
+                return 0 if !select $readable, undef, undef, 0.1;
+                # Never silent: a byte now and then.
+                syswrite $socket, 'x';
+                return !sysread $socket, $answer, 65536, length $answer;
+            }, 30, 'the end of the answer');
+            my $what = "$host, $length bytes";
+            like($answer, qr{\AHTTP/1\.1 (?:503|429) .*Connection: close}s,
+                "$what: refused, and closed");
+            cmp_ok(time - $begun, '<', 2, '... at once');
+            # The server half-closed; it listens for a moment more.
+            wait_until(sub {
+                select undef, undef, undef, 0.2;
+                syswrite $socket, 'x';
+                $apache->status_auto->{BusyWorkers} <= 2;
+            }, 8, 'the worker to be free');
+            cmp_ok(time - $begun, '<', 8, '... and its worker is free');
+        }
+    }
+    my $socket = IO::Socket::INET->new(PeerAddr => '127.0.0.1',
+        PeerPort => $apache->port) or die "connect: $!";
+    syswrite $socket, request_head('POST', '/x.php', Host => 'status',
+        'Content-Length' => 3);
+    select undef, undef, undef, 0.02;
+    syswrite $socket, 'a=b' . request_head('GET', '/s.txt',
+        Connection => 'close');
+    my $answer = '';
+    1 while sysread $socket, $answer, 65536, length $answer;
+    like($answer, qr/ 429 .* 200 .*static\z/s,
+        'a body that follows in a packet of its own keeps the connection');
 };
 
 # A 503 closes the connection: that is httpd's rule. A 429 does not.
@@ -388,6 +443,9 @@ END
     my $url = $server->url('/x.cgi');
     is(($curl_all->($url))[1] =~ /ran/, 1, 'served when there is a token');
     my $gate = $server->dir . '/run/gate';
+    # The token comes back after the answer.
+    wait_until(sub { $server->status_auto->{DBGuardHeld} == 0 }, 10,
+        'the token to be back');
     my $holder = $server->get_async("/hold.cgi?$gate");
     wait_until(sub { $server->status_auto->{DBGuardHeld} == 1 }, 10,
         'a holder');

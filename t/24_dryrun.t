@@ -12,7 +12,8 @@ my $limits = "DBGuardBudget 2\nDBGuardQueue length=1 patience=20s\n";
 my $stack = DBGuard::Stack->new(apache => {
     workers => 10, php => 1, docroot_config => 'DBGuard On',
     files => {
-        'hold.php' => '<?php while (!file_exists($_GET["gate"])) usleep(5000); '
+        'hold.php' => '<?php touch("$_GET[gate].runs"); '
+            . 'while (!file_exists($_GET["gate"])) usleep(5000); '
             . 'echo $_SERVER["DBGUARD_VERDICT"];',
         'x.php' => '<?php echo $_SERVER["DBGUARD_VERDICT"];',
     },
@@ -21,14 +22,26 @@ my $apache = $stack->apache;
 
 sub total { $apache->status_auto->{"DBGuard$_[0]Total"} }
 
-# Everybody who came has been admitted, refused, or waits.
+# Where the n-th one's gate is, closed.
+sub new_gate
+{
+    my ($name) = @_;
+    my $gate = $apache->dir . "/sessions/gate.$name";
+    unlink $gate, "$gate.runs";
+    return $gate;
+}
+
+# The last of n who came, at this gate, has been admitted or refused, or waits.
+# With DryRun it runs, whatever On would have done.
 sub wait_arrived
 {
-    my ($n) = @_;
+    my ($n, $gate) = @_;
     wait_until(sub {
         my $auto = $apache->status_auto;
-        $auto->{DBGuardAdmittedTotal} + $auto->{DBGuardRefusedTotal}
-            + $auto->{DBGuardWaiting} == $n;
+        return $auto->{DBGuardDryRun}
+            ? -e "$gate.runs"
+            : $auto->{DBGuardAdmittedTotal} + $auto->{DBGuardRefusedTotal}
+                + $auto->{DBGuardWaiting} == $n;
     }, 10, "$n to have come");
 }
 
@@ -52,11 +65,10 @@ sub play
 
     for my $who (split //, $scene) {
         if ($who eq lc $who) {
-            $gate{$who} = $apache->dir . "/run/gate.$who";
-            unlink $gate{$who};
+            $gate{$who} = new_gate($who);
             $request{$who}
                 = $apache->get_async("/hold.php?gate=$gate{$who}&$who");
-            wait_arrived(++$come);
+            wait_arrived(++$come, $gate{$who});
         }
         else {
             spew($gate{ lc $who }, '');
@@ -83,15 +95,16 @@ sub verdicts
 subtest 'nobody is refused, nobody waits' => sub {
     $apache->set(config => "DBGuardEngine DryRun\n$limits");
     $apache->start;
-    my @gates = map { $apache->dir . "/run/gate.$_" } 1 .. 5;
+    my @gates = map { new_gate($_) } 1 .. 5;
     my @requests = map {
         my $request = $apache->get_async("/hold.php?gate=$gates[$_ - 1]");
-        wait_arrived($_);
+        wait_arrived($_, $gates[$_ - 1]);
         $request;
     } 1 .. 5;
+    is(scalar(grep { -e "$_.runs" } @gates), 5, 'all run at once');
     my $auto = $apache->status_auto;
-    is($auto->{DBGuardHeld}, 5, 'all run at once');
-    is($auto->{DBGuardWaiting}, 0, 'nobody waits');
+    is($auto->{DBGuardHeld}, 2, 'so many would hold a token');
+    is($auto->{DBGuardWaiting}, 1, '... and so many would wait');
     is($auto->{DBGuardDryRun}, 1, '?auto says DryRun');
     like($apache->get('/server-status')->{body}, qr/DryRun: nobody is refused/,
         'the page says so');
@@ -99,8 +112,14 @@ subtest 'nobody is refused, nobody waits' => sub {
     is($code, 0, 'dbguardctl');
     like($text, qr/DryRun: NOBODY IS REFUSED/, '... says so');
 
+    # Who would have waited would have its token when the first one ends.
+    spew($gates[0], '');
+    my @answers = ($requests[0]->response);
+    wait_until(sub { $apache->status_auto->{DBGuardWaiting} == 0 }, 10,
+        'the first to end');
+    is($apache->status_auto->{DBGuardHeld}, 2, 'its token would be passed on');
     spew($_, '') for @gates;
-    my @answers = map { $_->response } @requests;
+    push @answers, map { $_->response } @requests[1 .. 4];
     is_deeply([map { $_->{status} } @answers], [(200) x 5], 'all are served');
     is_deeply([map { $_->{body} } @answers],
         ['admitted', 'admitted', 'dryrun(waited)', ('dryrun(budget)') x 2],
@@ -116,8 +135,8 @@ subtest 'nobody is refused, nobody waits' => sub {
     is_deeply([grep { $_->{wait} > 0 } @entries], [], 'nobody was delayed');
 
     $auto = $apache->status_auto;
-    is($auto->{"DBGuard${_}Total"}, { Admitted => 5, Refused => 0, Waited => 0,
-        Released => 5, DryRunWaited => 1, DryRunRefused => 2 }->{$_}, $_)
+    is($auto->{"DBGuard${_}Total"}, { Admitted => 3, Refused => 0, Waited => 1,
+        Released => 3, DryRunWaited => 1, DryRunRefused => 2 }->{$_}, $_)
         for qw(Admitted Refused Waited Released DryRunWaited DryRunRefused);
     is($auto->{DBGuardHeld}, 0, 'held ends at zero');
     my $log = $apache->error_log;
@@ -145,9 +164,9 @@ for my $scene (qw(abcd abAcB abcAd abcdAe abcdADefg aAbBcC)) {
 subtest 'from DryRun to On and back, without a stop' => sub {
     $apache->set(config => "DBGuardEngine DryRun\n$limits" =~ s/=1/=0/r);
     $apache->start;
-    my @gates = map { $apache->dir . "/run/gate2.$_" } 1 .. 4;
+    my @gates = map { new_gate($_) } 1 .. 4;
     my @requests = map { $apache->get_async("/hold.php?gate=$_") } @gates;
-    wait_arrived(4);
+    wait_arrived(4, $_) for @gates;
     $apache->set(config => "DBGuardEngine On\n$limits" =~ s/=1/=0/r);
     $apache->restart('graceful');
     is($apache->status_auto->{DBGuardDryRun}, 0, 'On');

@@ -243,7 +243,8 @@ subtest 'the sample configuration' => sub {
             qr/warn|error/i, '... without a word');
     }
     # Its examples are to be used by removing the mark.
-    my $used = $sample =~ s{^#(?=</?\w+[ >]|    \w|CustomLog|LogLevel)}{}gmr
+    my $used = $sample
+        =~ s{^#(?=</?\w+[ >]|    \w|CustomLog|LogLevel|DBGuardCl)}{}gmr
         =~ s{/var/log/apache2}{$dir/log}r =~ s{/var/www/shop}{$dir/www}r;
     isnt($used, $sample, 'it has examples');
     spew("$dir/conf/dbguard.conf", $used);

@@ -7,7 +7,8 @@ use FindBin;
 use lib "$FindBin::Bin/lib";
 use Test::More;
 use File::Copy qw(copy);
-use DBGuard::Stack qw(dbguardctl slurp sourcedir spew wait_until);
+use Time::HiRes qw(clock_gettime CLOCK_MONOTONIC);
+use DBGuard::Stack qw(builddir dbguardctl slurp sourcedir spew wait_until);
 
 my $config = <<'END';
 DBGuardEngine On
@@ -19,6 +20,8 @@ my $stack = DBGuard::Stack->start(apache => {
     files => {
         'hold.php' => '<?php while (!file_exists($_GET["gate"])) usleep(5000);',
         'x.php' => '<?php echo 1;',
+        'fast.php' => '<?php usleep(5000);',
+        'slow.php' => '<?php usleep(250000);',
     },
 });
 my $apache = $stack->apache;
@@ -31,9 +34,10 @@ s/"\s*"//g, s/^"|"\s*$//g for values %counters;
 
 sub auto_text { $apache->get('/server-status?auto')->{body} }
 sub our_lines { join "\n", grep { /^DBGuard/ } split /\n/, $_[0] }
-sub section { $_[0] =~ m{(<section class="dbguard">.*?</section>)}s; $1 }
+sub section { $_[0] =~ m{(<section id="dbguard" .*?</section>)}s; $1 }
 
-# Two hold, two wait, one was refused; one was served before.
+# Two hold, two wait, one was refused, which is no better than those; one was
+# served before.
 sub fill
 {
     my ($path) = @_;
@@ -47,7 +51,7 @@ sub fill
             $auto->{DBGuardHeld} + $auto->{DBGuardWaiting} == $i;
         }, 10, "$i of them");
     }
-    $apache->get('/x.php');
+    $apache->get("$path?gate=$gate&5");
     return @requests;
 }
 
@@ -145,6 +149,7 @@ subtest 'the page' => sub {
     my $html = section($page);
     ok($html, 'has our section');
     is(unbalanced($html), '', '... which is well formed');
+    is(scalar(() = $page =~ /\bid="dbguard"/g), 1, '... /server-status#dbguard');
     like($html, qr/2 of 2 tokens out/, '... with the tokens');
     like($html, qr/2 of 2 waiting places/, '... the queue');
     like($html, qr/<svg viewBox="[-\d ]+" role="img" aria-label="[^"]+">/,
@@ -203,6 +208,8 @@ subtest 'dbguardctl status' => sub {
         'who holds');
     is(scalar(() = $text =~ /^waits .* 127\.0\.0\.1 .*GET \/hold\.php$/mg), 2,
         'who waits');
+    like($text, qr/^waiting .*^holds .*^waits .*^the last minute.*^since the /ms,
+        'who holds stands before the history');
     like($text, qr/DBGuardBudget +2\s+\Q@{[$apache->config_file]}\E:\d+$/m,
         'what is in effect, and why');
     my $parent = $apache->parent;
@@ -232,6 +239,128 @@ subtest 'dbguardctl status' => sub {
     $_->response for @busy;
     $apache->set(docroot_config => 'DBGuard On');
     restart();
+};
+
+# The rows of the table of endpoints, by name; in order, each with its place.
+sub endpoints
+{
+    my ($text) = @_;
+    my ($table) = $text =~ /^ needs .* endpoint\n((?:.+\n)+)/m
+        or return {};
+    my ($n, %rows) = (0);
+    for (split /\n/, $table) {
+        # A long name goes on in the next line.
+        my ($needs, $holds, $rate, $peak, $hold, $refused, $name)
+            = /^ *(\S+) +(\d+) +(\S+) +(\d+) +([\d.]+)\+? +(\d+)  (.*)/
+            or next;
+        $rows{$name} = { place => $n++, needs => $needs, holds => $holds,
+            rate => $rate, peak => $peak, hold => $hold, refused => $refused };
+    }
+    return \%rows;
+}
+
+sub near { my ($a, $b, $by) = @_; abs($a - $b) <= $by }
+
+# What has come is counted when its second is over.
+sub next_second
+{
+    my $second = int clock_gettime(CLOCK_MONOTONIC);
+    wait_until(sub { clock_gettime(CLOCK_MONOTONIC) >= $second + 1 }, 5,
+        'the next second');
+}
+
+subtest 'endpoints' => sub {
+    for (1 .. 8) {
+        $apache->get('/fast.php') for 1 .. 5;
+        $apache->get('/slow.php');
+    }
+    next_second();
+    my ($code, $text) = $apache->ctl('status');
+    my $rows = endpoints($text);
+    my ($fast, $slow) = map { $rows->{"GET /$_.php"} } qw(fast slow);
+    ok($fast && $slow, 'both are listed') or return diag($text);
+    cmp_ok($slow->{place}, '<', $fast->{place}, 'what needs more is first');
+    ok(near($fast->{rate}, 5 * $slow->{rate}, 0.04), 'five times as many')
+        or diag("$fast->{rate} $slow->{rate}");
+    # The server has been up for a minute at most.
+    cmp_ok($slow->{rate}, '>=', 0.13, 'eight in a minute, or less');
+    cmp_ok($slow->{hold}, '>=', 250, 'the hold of the slow one');
+    cmp_ok($slow->{hold}, '<', 750, '... is plausible');
+    cmp_ok($fast->{hold}, '>=', 5, 'the hold of the fast one');
+    cmp_ok($fast->{hold}, '<', $slow->{hold} / 2, '... is plausible');
+    ok(near($_->{needs}, $_->{rate} * $_->{hold} / 1e3,
+        0.006 + 0.006 * $_->{hold} / 1e3), 'needs = rate x hold')
+        for $slow, $fast;
+    ok($slow->{peak} >= 1 && $slow->{peak} <= 4, 'peak of the slow one');
+
+    my $page = section($apache->get('/server-status')->{body});
+    is(unbalanced($page), '', 'the page is well formed');
+    like($page, qr{<td class="w">GET /slow\.php</td>.*GET /fast\.php</td>}s,
+        '... and has them in the same order');
+    like($page, qr{<td\ class="w">GET\ /slow\.php</td>(?:<td\ class="n">[\d.]+
+        </td>){6}<td><svg\ class="h"[^>]*aria-label="half\ of\ the\ holds\ up
+        \ to\ [\d.]+\ s,\ 95\ %\ up\ to\ [\d.]+\ s">}x,
+        '... with a picture');
+};
+
+subtest 'Little\'s law' => sub {
+    my ($code, $text) = $apache->ctl('status');
+    my $auto = $apache->status_auto;
+    my $number = qr/([\d.]+)/;
+    my $sentence = qr{at\ $number/s\ \(mean\)\ the\ budget\ of\ 2\ lasts\ up
+        \ to\ a\ mean\ hold\ of\ $number\ s;\ at\ $number/s\ \(busiest\ second\)
+        \ up\ to\ $number\ s;\ now\ $number\ s}xi;
+    my $flat = $text =~ s/\s+/ /gr;
+    my ($rate, $lasts, $peak, $lasts_peak, $now) = $flat =~ $sentence
+        or return fail("no sentence in $text");
+    my ($needs, $x, $y, $needs_peak, $z) = $flat =~ m{needed\ $number\ tokens
+        \ of\ 2:\ $number/s\ x\ $number\ s\ \(Little's\ law,\ the\ last\ minute
+        \);\ $number\ in\ its\ busiest\ second,\ when\ $number\ came}x;
+    is("$x $y $z", "$rate $now $peak", 'the same figures twice');
+    ok(near($needs, $rate * $now, 0.006 + 0.006 * $now + 0.001 * $rate),
+        'needs');
+    ok(near($lasts * $rate, 2, 0.006 * $lasts + 0.001 * $rate),
+        'lasts at the mean rate');
+    ok(near($lasts_peak * $peak, 2, 0.001 * $peak), '... at the peak');
+    ok(near($needs_peak, $peak * $now, 0.01 + 0.001 * $peak), 'needs at peak');
+    cmp_ok($peak, '>=', $rate, 'the busiest second');
+    like(section($apache->get('/server-status')->{body}), $sentence,
+        'the page says it, too');
+    is($auto->{DBGuardHoldLimitPeakMicroseconds},
+        int(2e6 / $auto->{DBGuardArrivedPeakSecond}), '?auto: limit at peak');
+    cmp_ok($auto->{DBGuardHoldLimitMicroseconds}, '>=',
+        $auto->{DBGuardHoldLimitPeakMicroseconds}, '... and at the mean');
+    cmp_ok($auto->{DBGuardArrivedLastMinute}, '>=', 48, 'all that came');
+    cmp_ok($auto->{DBGuardHoldExpectedMicroseconds}, '>', 0, '... and hold');
+};
+
+subtest 'no list is cut silently' => sub {
+    $apache->get("/x.php/$_") for 'a' .. 'l';
+    my ($code, $text) = $apache->ctl('status');
+    my ($more) = $text =~ m{\.\.\. (\d+) more: status --all$}m;
+    cmp_ok($more, '>', 0, 'some are not shown');
+    for my $option (qw(--all -a)) {
+        ($code, my $all) = $apache->ctl('status', $option);
+        is($code, 0, $option);
+        is(scalar(keys %{ endpoints($all) }),
+            $more + keys %{ endpoints($text) },
+            '... shows all that there are');
+        like($all, qr{  GET /x\.php/$_$}m, "... /x.php/$_") for 'a' .. 'l';
+        unlike($all, qr/more: status/, '... and no more');
+    }
+};
+
+subtest 'who holds, in sum' => sub {
+    my @requests = fill('/hold.php');
+    my ($code, $text) = $apache->ctl('status');
+    like($text, qr{^ +2 +2 +\d+\.\d{3}  GET /hold\.php$}m, 'by endpoint');
+    like($text, qr{^ +2 +2 +\d+\.\d{3}  127\.0\.0\.1$}m, 'by client');
+    my $page = section($apache->get('/server-status')->{body});
+    for my $name ('GET /hold.php', '127.0.0.1') {
+        ok(index($page, qq{<td class="w">$name</td><td class="n">2</td>}
+            . '<td class="n">2</td>') >= 0, "the page: $name");
+    }
+    empty(@requests);
 };
 
 my ($mode, $group) = (stat $apache->scoreboard)[2, 5];
@@ -268,12 +397,28 @@ subtest 'wrong usage' => sub {
         is($code, 2, "$what: 2");
         like($text, qr/usage: dbguardctl /, '... and how to use it');
     }
-    my ($code, $text) = $run->('-h');
-    is($code, 0, '-h');
-    like($text, qr/^usage: dbguardctl .*\bstatus\b/s, '... says how');
-    ($code, $text) = $run->('-V');
-    is($code, 0, '-V');
-    like($text, qr/^dbguardctl \d+\.\d+\.\d+$/, '... is a version');
+};
+
+subtest 'help' => sub {
+    my $monitor = builddir() . '/dbguard-monitor';
+    for (['dbguardctl', dbguardctl()], ['dbguard-monitor', $monitor]) {
+        my ($name, $program) = @$_;
+        # Without what goes to standard error.
+        my $run = sub { my $text = `$program $_[0] 2>/dev/null`; ($?, $text) };
+        for my $option (qw(-h --help)) {
+            my ($status, $text) = $run->($option);
+            is($status, 0, "$name $option");
+            like($text, qr/\Ausage: $name .*--help/s, '... says how');
+            is_deeply([grep { length > 80 } split /\n/, $text], [],
+                '... in 80 columns');
+        }
+        for my $option (qw(-V --version)) {
+            my ($status, $text) = $run->($option);
+            is($status, 0, "$name $option");
+            like($text, qr/\A$name \d+\.\d+\.\d+\n\z/, '... is a version');
+        }
+        is(($run->('--unknown'))[0] >> 8, 2, "$name --unknown: 2");
+    }
 };
 
 subtest 'nothing to read' => sub {

@@ -76,7 +76,8 @@ for my $layer (sort keys %may_include) {
                 next if grep { $_ eq $home } @{ $may_include{$layer} };
             }
             elsif ($name =~ /^apr_/) {
-                next if $layer =~ /httpd|ctl/ || $name eq 'apr_errno.h';
+                next if $layer =~ /httpd|ctl/
+                    || $name =~ /^apr_(?:errno|siphash)\.h$/;
             }
             # Others in quotation marks are httpd's.
             elsif ($layer eq 'src/httpd' || $include =~ /^</
@@ -140,7 +141,7 @@ for my $directive (sort @directives) {
         '... in the sample configuration');
 }
 # What the table of settings says is what the page says.
-while ($config =~ /\{"(DBGuard\w+)",\s*(?:NULL|"(\w+)"),\s*TYPE_\w+,
+while ($config =~ /\{"(DBGuard\w+)",\s*(?:NULL|"([\w-]+)"),\s*TYPE_\w+,
     [^"]*?"([^"]+)",/gx) {
     my ($directive, $key, $default) = ($1, $2, $3);
     my ($row) = ($text{"docs/directives/$directive.md"} // '')
@@ -242,8 +243,11 @@ for my $file (grep { /\.md$/ } @files) {
 none('every link in docs leads somewhere', @broken);
 my $man = $text{'docs/man/dbguardctl.1'} =~ s/\\-/-/gr;
 my ($options) = $text{'src/ctl/dbguardctl.c'}
-    =~ /getopt\(argc, argv, "([\w:]+)"\)/;
+    =~ /getopt_long\(argc, argv, "([\w:]+)",/;
 like($man, qr/(?<!\w)-$_\b/, "dbguardctl.1 has -$_") for $options =~ /\w/g;
+my @long = $text{'src/ctl/dbguardctl.c'} =~ /\{"([\w-]+)", \w+_argument/g;
+cmp_ok(scalar(@long), '>=', 2, 'the long options are found');
+like($man, qr/(?<!\w)--$_\b/, "dbguardctl.1 has --$_") for @long;
 like($man, qr/^\.B $_$/m, "dbguardctl.1 has the exit code $_") for 0 .. 3;
 
 # ---- the module

@@ -17,7 +17,8 @@ DBGuard::Process::remove_later($dir);
 mkdir "$dir/$_" for qw(build build/.libs tmp);
 system('cp', '-R', (map { sourcedir() . "/$_" } qw(t conf src)), $dir) == 0
     or die 'cannot copy';
-system('cp', dbguardctl(), "$dir/build") == 0 or die 'cannot copy';
+system('cp', dbguardctl(), builddir() . '/dbguard-monitor', "$dir/build") == 0
+    or die 'cannot copy';
 system('cp', builddir() . '/.libs/mod_dbguard.so', "$dir/build/.libs") == 0
     or die 'cannot copy';
 system('chmod', '-R', 'a+rX,u+w', $dir);

@@ -6,27 +6,24 @@
 
 #include "admission.h"
 #include "derive.h"
-
-#define SECOND 1000000
+#include "queue.h"
+#include "retry.h"
 
 /* As many waiters as are woken after one critical section. With more to wake,
  * the next section follows at once. */
 #define WAKES 32
 
-/* Tokens that others than the holders here have. */
-static uint64_t elsewhere(const dbguard_board_t *board)
-{
-    return board->shared->elder && board->elder ? board->elder->held : 0;
-}
+/* As many of the parked may be next again in one section. */
+#define UNPARKED 8
 
-/* Is there a token to give, if only one that still settles? */
-static int room(const dbguard_board_t *board)
-{
-    const dbguard_shared_t *shared = board->shared;
+/* As many holders are looked at in one section whether they have grown old. */
+#define FOLLOWED 64
 
-    return shared->limits.dryrun
-           || shared->prefix.held + elsewhere(board) < shared->limits.budget;
-}
+/* So long after its time a client still counts as coming when it was told to:
+ * whole seconds, and the way. */
+#define GRACE INT64_C(5000000)
+
+#define SECOND INT64_C(1000000)
 
 /* Those that have settled are free. */
 static void retire(dbguard_shared_t *shared, int64_t now)
@@ -37,16 +34,15 @@ static void retire(dbguard_shared_t *shared, int64_t now)
         dbguard_board_push_free(shared, dbguard_board_unsettle(shared));
 }
 
-/* Take the token that is ready first; there is room. When it may be used. */
+/* Take the token that is ready first; there is one. When it may be used. */
 static int64_t take_token(const dbguard_board_t *board, int64_t now)
 {
     dbguard_shared_t *shared = board->shared;
-    uint64_t out = shared->prefix.held + shared->settling + elsewhere(board);
+    uint32_t free = dbguard_reserve_free(board);
     int64_t start = now;
 
     /* One, or more when the budget has shrunk meanwhile. */
-    while (!shared->limits.dryrun && shared->settling > 0
-           && out-- >= shared->limits.budget) {
+    while (shared->settling > 0 && shared->settling >= free) {
         uint32_t slot = dbguard_board_unsettle(shared);
 
         start = shared->slots[slot].released + shared->limits.settle;
@@ -93,12 +89,16 @@ static int64_t grant(const dbguard_board_t *board, uint32_t slot, int64_t now)
     /* Somebody may have died on the way to expelling it. */
     s->reason = DBGUARD_REASON_NONE;
     if (s->state == DBGUARD_WAITING) {
-        dbguard_board_unqueue(shared, slot);
+        dbguard_queue_remove(shared, slot);
         shared->counters.waited++;
         shared->counters.wait_us += (uint64_t)(start - s->since);
     }
+    /* What was new when it came may be known by now. */
+    s->bin = dbguard_endpoint_bin(shared, s->endpoint, now);
     atomic_store_explicit(&s->state, DBGUARD_HELD, memory_order_release);
-    shared->prefix.held++;
+    dbguard_board_hold(shared, slot);
+    dbguard_board_count_held(shared, slot, 1);
+    dbguard_queue_charge(shared, slot, now);
     shared->counters.admitted++;
     dbguard_board_second(shared, now)->admitted++;
     return start;
@@ -111,25 +111,67 @@ static void count_refusal(dbguard_shared_t *shared, dbguard_reason_t reason,
 
     c->refused++;
     dbguard_board_second(shared, now)->refused++;
-    if (reason == DBGUARD_REASON_BUDGET)
+    switch (reason) {
+    case DBGUARD_REASON_BUDGET:
         c->refused_budget++;
-    else if (reason == DBGUARD_REASON_TIMEOUT)
+        break;
+    case DBGUARD_REASON_PATIENCE:
+        c->refused_patience++;
+        break;
+    case DBGUARD_REASON_TIMEOUT:
         c->refused_timeout++;
-    else if (reason == DBGUARD_REASON_DATABASE)
+        break;
+    case DBGUARD_REASON_DISPLACED:
+        c->refused_displaced++;
+        break;
+    case DBGUARD_REASON_CLIENT:
+        c->refused_client++;
+        break;
+    case DBGUARD_REASON_CLASS:
+        c->refused_class++;
+        break;
+    case DBGUARD_REASON_DATABASE:
         c->refused_database++;
-    else
+        break;
+    default:
         c->refused_board++;
+    }
 }
 
 static void expel(dbguard_shared_t *shared, uint32_t slot,
                   dbguard_reason_t reason, int64_t now)
 {
     dbguard_slot_t *s = &shared->slots[slot];
+    dbguard_promise_t promise;
 
-    dbguard_board_unqueue(shared, slot);
+    dbguard_queue_remove(shared, slot);
     s->reason = reason;
     atomic_store_explicit(&s->state, DBGUARD_EXPELLED, memory_order_release);
-    count_refusal(shared, reason, now);
+    shared->endpoints[s->endpoint].refused++;
+    if (s->runs) {
+        /* On's would be given a place when it looks. */
+        dbguard_retry_promise(shared, s->endpoint, s->address, s->session, now,
+                              &promise);
+        shared->counters.dryrun_refused++;
+    }
+    else
+        count_refusal(shared, reason, now);
+}
+
+static int at_maximum(const dbguard_shared_t *shared, const dbguard_slot_t *s)
+{
+    return shared->class_held[s->class] >= shared->class_max[s->class];
+}
+
+/* Its patience has ended; what was in its way? */
+static dbguard_reason_t why_not(const dbguard_shared_t *shared, uint32_t slot)
+{
+    const dbguard_slot_t *s = &shared->slots[slot];
+
+    if (s->held_back)
+        return DBGUARD_REASON_CLIENT;
+    return at_maximum(shared, s) ? DBGUARD_REASON_CLASS
+                                 : DBGUARD_REASON_TIMEOUT;
 }
 
 /* What happens under one lock. */
@@ -147,40 +189,143 @@ static void dispatch(section_t *in)
     dbguard_shared_t *shared = board->shared;
     dbguard_reason_t why = shut(shared, in->now);
 
-    while (in->nwakes < WAKES && shared->queue_head != DBGUARD_NONE
-           && (why != DBGUARD_REASON_NONE || room(board))) {
+    while (in->nwakes < WAKES && shared->prefix.waiting > 0) {
         uint32_t slot = why != DBGUARD_REASON_NONE
-                            ? shared->queue_head
-                            : board->policy->next(shared, in->now);
+                            ? dbguard_queue_any(shared)
+                            : dbguard_queue_next(board, in->now);
 
         if (slot == DBGUARD_NONE)
             break;
         if (why != DBGUARD_REASON_NONE)
             expel(shared, slot, why, in->now);
         else if (in->now >= shared->slots[slot].deadline)
-            expel(shared, slot, DBGUARD_REASON_TIMEOUT, in->now);
+            expel(shared, slot, why_not(shared, slot), in->now);
         else
             grant(board, slot, in->now);
         in->wakes[in->nwakes++] = slot;
     }
 }
 
+/* Take back what the slot stands for. The time its token was out, or -1. */
+static int64_t vacate(dbguard_shared_t *shared, uint32_t slot, int64_t now)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+    int64_t held = -1;
+
+    dbguard_board_refer(shared, slot, -1);
+    if (s->state == DBGUARD_HELD) {
+        held = now > s->granted ? now - s->granted : 0;
+        s->released = now;
+        dbguard_board_unhold(shared, slot);
+        dbguard_board_count_held(shared, slot, -1);
+        dbguard_queue_correct(shared, slot, held);
+        dbguard_board_settle(shared, slot);
+        dbguard_queue_unpark(shared);
+        dbguard_queue_sort(shared, s->flow, now);
+        return held;
+    }
+    if (s->state == DBGUARD_WAITING)
+        dbguard_queue_remove(shared, slot);
+    dbguard_board_push_free(shared, slot);
+    return held;
+}
+
+/* A token has come back of itself: with its request, or its lease. */
+static void count_release(dbguard_shared_t *shared, int64_t held, int64_t now)
+{
+    dbguard_second_t *second = dbguard_board_second(shared, now);
+
+    shared->counters.released++;
+    shared->counters.hold_us += (uint64_t)held;
+    second->released++;
+    second->hold_us += (uint64_t)held;
+}
+
+/* How long one is. The last sixteen or so count; but for those that had to do
+ * with an outage: they would make pages heavy when it is over. */
+static void learn_hold(dbguard_shared_t *shared, const dbguard_slot_t *s,
+                       int64_t held, int64_t now)
+{
+    if (s->since <= shared->outage)
+        return;
+    shared->hold += (held - shared->hold) / 16;
+    dbguard_endpoint_learn(shared, s->endpoint, held, now);
+    dbguard_queue_sort(shared, s->endpoint, now);
+}
+
+/* Holders that have grown old are heavier work than they were taken for; leases
+ * end. */
+static void follow(section_t *in)
+{
+    dbguard_shared_t *shared = in->board->shared;
+    int i;
+
+    for (i = 0; i < FOLLOWED && shared->follow != DBGUARD_NONE; i++) {
+        uint32_t slot = shared->follow;
+        dbguard_slot_t *s = &shared->slots[slot];
+        int64_t age = in->now - s->granted;
+        int64_t lease = shared->limits.classes[s->class].lease;
+        uint32_t bin = dbguard_bin_of(age);
+
+        shared->follow = s->next;
+        if (lease > 0 && age >= lease) {
+            count_release(shared, vacate(shared, slot, in->now), in->now);
+            learn_hold(shared, s, age, in->now);
+        }
+        else if (bin > s->bin) {
+            dbguard_board_count_held(shared, slot, -1);
+            s->bin = bin;
+            dbguard_board_count_held(shared, slot, 1);
+        }
+    }
+}
+
+/* A waiter looks, or is looked after. */
+static void look(dbguard_shared_t *shared, uint32_t slot, int64_t now)
+{
+    if (now >= shared->slots[slot].deadline)
+        expel(shared, slot, why_not(shared, slot), now);
+    else
+        dbguard_queue_look(shared, slot, now);
+}
+
+/* Those whom DryRun lets run do not come to look. */
+static void look_after_shadows(section_t *in)
+{
+    dbguard_shared_t *shared = in->board->shared;
+    uint32_t i;
+
+    for (i = 0; i < shared->nslots && shared->shadows > 0; i++)
+        if (shared->slots[i].state == DBGUARD_WAITING && shared->slots[i].runs)
+            look(shared, i, in->now);
+}
+
 /* The beginning of every verb. Room may have appeared without an event on this
  * board: time has passed, or an elder's token came back. */
 static apr_status_t begin(section_t *in, dbguard_board_t *board, int64_t now)
 {
-    apr_status_t rv = dbguard_board_lock(board);
+    dbguard_shared_t *shared = board->shared;
+    apr_status_t rv = dbguard_board_lock(board, now);
+    int i;
 
     in->board = board;
     in->now = now;
     in->nwakes = 0;
-    if (rv == APR_SUCCESS) {
-        /* With the levels as they were before what is to come. */
-        dbguard_board_second(board->shared, now);
-        retire(board->shared, now);
-        dispatch(in);
+    if (rv != APR_SUCCESS)
+        return rv;
+    /* With the levels as they were before what is to come. */
+    dbguard_board_second(shared, now);
+    retire(shared, now);
+    if (dbguard_reserve_tick(shared, now)) {
+        if (shared->follow == DBGUARD_NONE)
+            shared->follow = shared->held_head;
+        look_after_shadows(in);
     }
-    return rv;
+    follow(in);
+    for (i = 0; i < UNPARKED; i++)
+        dbguard_queue_unpark(shared);
+    dispatch(in);
+    return APR_SUCCESS;
 }
 
 /* The end of every verb. */
@@ -196,56 +341,85 @@ static void finish(section_t *in)
         full = in->nwakes == WAKES;
         record(shared, dbguard_board_second(shared, in->now));
         dbguard_board_unlock(in->board);
+        /* Nobody sleeps on those that DryRun lets run: posts would pile up. */
         for (i = 0; i < in->nwakes; i++)
-            sem_post(&shared->slots[in->wakes[i]].wake);
+            if (!shared->slots[in->wakes[i]].runs)
+                sem_post(&shared->slots[in->wakes[i]].wake);
         in->nwakes = 0;
-    } while (full && dbguard_board_lock(in->board) == APR_SUCCESS);
+    } while (full && dbguard_board_lock(in->board, in->now) == APR_SUCCESS);
 }
 
-/* Whole seconds between the two limits, evenly spread: clients that were
- * refused together shall not come back together. (xorshift64*) */
-static int64_t retry_after(dbguard_shared_t *shared)
-{
-    int64_t min = shared->limits.retry_min;
-    uint64_t choices = (uint64_t)(shared->limits.retry_max - min) / SECOND + 1;
-
-    shared->random ^= shared->random >> 12;
-    shared->random ^= shared->random << 25;
-    shared->random ^= shared->random >> 27;
-    return min
-           + (int64_t)((shared->random * 0x2545F4914F6CDD1DULL >> 32) % choices)
-                 * SECOND;
-}
-
-static void refuse(dbguard_shared_t *shared, dbguard_reason_t reason,
+/* s: who is refused, or NULL when that is not known. */
+static void refuse(dbguard_shared_t *shared, const dbguard_slot_t *s,
+                   dbguard_reason_t reason, int64_t now,
                    dbguard_decision_t *decision)
 {
     decision->outcome = decision->would = DBGUARD_REFUSED;
     decision->reason = reason;
     decision->ticket.serial = 0;
-    decision->retry_after = retry_after(shared);
-}
-
-/* One who comes is refused; in DryRun it runs without a ticket instead. */
-static void turn_away(dbguard_shared_t *shared, dbguard_reason_t reason,
-                      int64_t now, dbguard_decision_t *decision)
-{
-    refuse(shared, reason, decision);
-    if (shared->limits.dryrun) {
-        decision->outcome = DBGUARD_ADMITTED;
-        shared->counters.dryrun_refused++;
-    }
+    if (s == NULL || reason == DBGUARD_REASON_BOARD
+        || reason == DBGUARD_REASON_DATABASE)
+        dbguard_retry_spread(shared, &decision->retry);
     else
-        count_refusal(shared, reason, now);
+        dbguard_retry_promise(shared, s->endpoint, s->address, s->session, now,
+                              &decision->retry);
 }
 
-static dbguard_slot_t *occupy(dbguard_shared_t *shared,
-                              const dbguard_visitor_t *visitor, int64_t now,
-                              dbguard_ticket_t *ticket)
+/* --- who comes ----------------------------------------------------------- */
+
+static uint32_t under_way(const dbguard_client_t *c)
 {
+    return c->held + c->waiting;
+}
+
+/* Did it come when it was told to? An address may be many clients. */
+static dbguard_lane_t lane_of(dbguard_shared_t *shared,
+                              const dbguard_slot_t *s, int64_t now)
+{
+    uint32_t client = s->session != DBGUARD_NONE ? s->session : s->address;
+    dbguard_client_t *c;
+
+    if (client == DBGUARD_NONE)
+        return DBGUARD_NORMAL;
+    c = &dbguard_clients(shared)[client];
+    if (c->place == 0 || c->promised != s->endpoint
+        || (now - c->place > GRACE && now - c->told > GRACE))
+        return DBGUARD_NORMAL;
+    if (now < c->place && now < c->told)
+        return s->session != DBGUARD_NONE ? DBGUARD_EARLY : DBGUARD_NORMAL;
+    c->place = 0;
+    return DBGUARD_ON_TIME;
+}
+
+/* A slot for one who comes, with all that is known of it; NULL when there is
+ * none. It is on no list. */
+static dbguard_slot_t *occupy(section_t *in, const dbguard_visitor_t *visitor,
+                              uint64_t key, dbguard_ticket_t *ticket)
+{
+    const dbguard_board_t *board = in->board;
+    dbguard_shared_t *shared = board->shared;
+    int64_t now = in->now;
+    uint32_t class = board->fifo || visitor->class >= DBGUARD_CLASSES
+                         ? 0
+                         : visitor->class;
+    uint32_t endpoint = dbguard_endpoint_arrive(shared, key, visitor->endpoint,
+                                                class, now);
+    uint32_t flow = board->fifo ? DBGUARD_OTHER(0)
+                                : dbguard_endpoint_flow(shared, endpoint);
+    int64_t work = dbguard_endpoint_estimate(shared, endpoint, now);
+    uint32_t address = dbguard_client_arrive(
+        shared, board->fifo ? 0 : visitor->address, DBGUARD_NONE, now);
+    uint32_t session = address == DBGUARD_NONE
+                           ? DBGUARD_NONE
+                           : dbguard_client_arrive(shared, visitor->session,
+                                                   address, now);
     uint32_t slot = dbguard_board_pop_free(shared);
     dbguard_slot_t *s;
+    int excess;
 
+    if (dbguard_queue_sort(shared, flow, now))
+        dispatch(in);
+    excess = dbguard_reserve_arrive(shared, endpoint, work, address, session);
     /* Every slot in use: more requests at once than the server has workers
      * (HTTP/2), or a budget of all of them. What it had to settle is lost. */
     if (slot == DBGUARD_NONE && shared->settling > 0)
@@ -257,47 +431,169 @@ static dbguard_slot_t *occupy(dbguard_shared_t *shared,
     s->visitor = *visitor;
     s->reason = DBGUARD_REASON_NONE;
     s->used = 0;
+    s->runs = shared->limits.dryrun;
     s->since = now;
     s->granted = 0;
     s->prev = s->next = DBGUARD_NONE;
+    s->class = class;
+    s->endpoint = endpoint;
+    s->flow = flow;
+    s->bin = shared->endpoints[flow].bin;
+    s->parked = s->held_back = s->fresh = 0;
+    s->excess = (uint32_t)excess;
+    s->address = address;
+    s->session = session;
+    s->first = s->session == DBGUARD_NONE
+               || under_way(&dbguard_clients(shared)[s->session]) == 0;
+    s->lane = board->fifo ? DBGUARD_NORMAL : lane_of(shared, s, now);
     ticket->slot = slot;
     ticket->serial = s->serial;
+    dbguard_board_refer(shared, slot, 1);
     return s;
 }
 
-static void wait_in_queue(dbguard_shared_t *shared, dbguard_slot_t *s,
-                          int64_t now, dbguard_decision_t *decision)
+/* May its clients have a token, and do they not wait for one? */
+static int may_client(section_t *in, const dbguard_limit_t *limit,
+                      uint32_t slot)
 {
-    int64_t patience = shared->limits.patience;
+    dbguard_shared_t *shared = in->board->shared;
+    const dbguard_slot_t *s = &shared->slots[slot];
 
-    if (patience == 0)
-        patience = dbguard_derive_patience(shared->hold);
-    s->deadline = now + patience;
-    atomic_store_explicit(&s->state, DBGUARD_WAITING, memory_order_release);
-    dbguard_board_enqueue(shared, decision->ticket.slot);
-    decision->outcome = decision->would = DBGUARD_WAIT;
-    decision->deadline = s->deadline;
+    if (s->address != DBGUARD_NONE
+        && dbguard_clients(shared)[s->address].parked > 0
+        && (s->excess
+            || dbguard_reserve_is_long(shared, s->endpoint, in->now)))
+        return 0;
+    return dbguard_reserve_client(shared, limit, slot, in->now);
 }
 
-/* What On would say to one who comes now. In DryRun those above the budget
- * stand for the queue that On would have; those whom On would have refused are
- * not there for it. */
-static dbguard_outcome_t judge(const dbguard_board_t *board, int may_have)
+/* May it have a token at once? Those who wait and may, are before it. */
+static int may_have(section_t *in, uint32_t slot)
+{
+    const dbguard_board_t *board = in->board;
+    const dbguard_shared_t *shared = board->shared;
+    const dbguard_slot_t *s = &shared->slots[slot];
+    dbguard_limit_t limit;
+
+    if (shared->prefix.waiting > 0 && (board->fifo || in->nwakes == WAKES))
+        return 0;
+    dbguard_reserve_look(board, &limit);
+    return dbguard_reserve_allows(shared, &limit, s->class, s->bin)
+           && (board->fifo || may_client(in, &limit, slot));
+}
+
+static int64_t patience_of(const dbguard_board_t *board,
+                           const dbguard_slot_t *s, int64_t now)
 {
     const dbguard_shared_t *shared = board->shared;
-    uint64_t queued = shared->prefix.waiting;
+    int64_t patience = shared->limits.classes[s->class].patience;
 
-    if (shared->limits.dryrun) {
-        uint64_t held = shared->prefix.held - shared->beyond
-                        + elsewhere(board);
+    if (patience == 0)
+        patience = shared->limits.patience;
+    if (patience == 0)
+        patience = dbguard_derive_patience(
+            board->fifo
+                ? shared->hold
+                : dbguard_endpoint_estimate(shared, s->endpoint, now));
+    return patience;
+}
 
-        if (held < shared->limits.budget)
-            return DBGUARD_ADMITTED;
-        queued = held - shared->limits.budget;
+/* Would its turn come too late? Not for one who was promised a place. */
+static int is_hopeless(dbguard_shared_t *shared, uint32_t slot,
+                       int64_t patience, int64_t now)
+{
+    const dbguard_slot_t *s = &shared->slots[slot];
+    int64_t work = dbguard_endpoint_estimate(shared, s->flow, now)
+                   + shared->limits.settle;
+    uint32_t ahead = dbguard_queue_ahead(shared, slot);
+
+    return s->lane != DBGUARD_ON_TIME
+           && ahead * work / dbguard_reserve_own(shared, s->endpoint)
+                  > patience;
+}
+
+/* Why it cannot wait, or NONE; somebody may have to go for it. */
+static dbguard_reason_t cannot_wait(section_t *in, uint32_t slot,
+                                    int64_t patience)
+{
+    const dbguard_board_t *board = in->board;
+    dbguard_shared_t *shared = board->shared;
+    const dbguard_slot_t *s = &shared->slots[slot];
+    uint32_t victim = DBGUARD_NONE;
+
+    if (!board->fifo) {
+        if (s->session != DBGUARD_NONE && shared->limits.session_wait > 0
+            && dbguard_clients(shared)[s->session].waiting
+                   >= shared->limits.session_wait)
+            return DBGUARD_REASON_CLIENT;
+        if (is_hopeless(shared, slot, patience, in->now))
+            return at_maximum(shared, s) ? DBGUARD_REASON_CLASS
+                                         : DBGUARD_REASON_PATIENCE;
     }
-    else if (may_have)
-        return DBGUARD_ADMITTED;
-    return queued < shared->limits.queue ? DBGUARD_WAIT : DBGUARD_REFUSED;
+    if (shared->prefix.waiting < shared->limits.queue)
+        return DBGUARD_REASON_NONE;
+    if (!board->fifo && shared->limits.queue > 0 && in->nwakes < WAKES)
+        victim = dbguard_queue_victim(shared, slot);
+    if (victim == DBGUARD_NONE)
+        return at_maximum(shared, s) ? DBGUARD_REASON_CLASS
+                                     : DBGUARD_REASON_BUDGET;
+    expel(shared, victim, DBGUARD_REASON_DISPLACED, in->now);
+    in->wakes[in->nwakes++] = victim;
+    return DBGUARD_REASON_NONE;
+}
+
+/* What On does with one who comes. */
+static void judge(section_t *in, dbguard_slot_t *s,
+                  dbguard_decision_t *decision)
+{
+    dbguard_shared_t *shared = in->board->shared;
+    uint32_t slot = decision->ticket.slot;
+    int64_t patience;
+    dbguard_reason_t why = shut(shared, in->now);
+
+    if (why == DBGUARD_REASON_NONE && may_have(in, slot)) {
+        decision->outcome = decision->would = DBGUARD_ADMITTED;
+        decision->start = grant(in->board, slot, in->now);
+        s->used = 1;
+        return;
+    }
+    patience = patience_of(in->board, s, in->now);
+    if (why == DBGUARD_REASON_NONE)
+        why = cannot_wait(in, slot, patience);
+    if (why == DBGUARD_REASON_NONE) {
+        s->deadline = in->now + patience;
+        atomic_store_explicit(&s->state, DBGUARD_WAITING,
+                              memory_order_release);
+        dbguard_queue_add(shared, slot);
+        decision->outcome = decision->would = DBGUARD_WAIT;
+        decision->deadline = s->deadline;
+        return;
+    }
+    refuse(shared, s, why, in->now, decision);
+    shared->endpoints[s->endpoint].refused++;
+    s->reason = why;
+}
+
+/* DryRun lets all of them run, and goes on to do with their slots what On
+ * would. */
+static void let_run(dbguard_shared_t *shared, dbguard_slot_t *s,
+                    dbguard_ticket_t ticket, int64_t now,
+                    dbguard_decision_t *decision)
+{
+    if (decision->would == DBGUARD_WAIT)
+        shared->counters.dryrun_waited++;
+    else if (decision->would == DBGUARD_REFUSED) {
+        shared->counters.dryrun_refused++;
+        if (s != NULL) {
+            atomic_store_explicit(&s->state, DBGUARD_EXPELLED,
+                                  memory_order_release);
+            decision->ticket = ticket;
+        }
+    }
+    if (s != NULL)
+        s->used = 1;
+    decision->outcome = DBGUARD_ADMITTED;
+    decision->start = now;
 }
 
 void dbguard_admission_enter(dbguard_board_t *board,
@@ -305,10 +601,11 @@ void dbguard_admission_enter(dbguard_board_t *board,
                              dbguard_decision_t *decision)
 {
     dbguard_shared_t *shared = board->shared;
-    dbguard_reason_t why;
+    uint64_t key = dbguard_endpoint_key(shared, visitor->endpoint,
+                                        visitor->class);
+    dbguard_ticket_t ticket;
+    dbguard_slot_t *s;
     section_t in;
-    dbguard_outcome_t would;
-    dbguard_slot_t *s = NULL;
 
     memset(decision, 0, sizeof(*decision));
     if (begin(&in, board, now) != APR_SUCCESS) {
@@ -316,42 +613,28 @@ void dbguard_admission_enter(dbguard_board_t *board,
         if (shared->limits.dryrun)
             decision->outcome = DBGUARD_ADMITTED;
         decision->reason = DBGUARD_REASON_BOARD;
-        decision->retry_after = shared->limits.retry_max;
+        decision->retry.after = shared->limits.retry_min;
+        decision->retry.seconds = shared->limits.retry_min / SECOND;
         return;
     }
-    why = shut(shared, now);
-    if (why != DBGUARD_REASON_NONE) {
-        turn_away(shared, why, now, decision);
-        finish(&in);
-        return;
-    }
-    /* Those who wait are before it, whatever is free. */
-    would = judge(board, room(board) && shared->queue_head == DBGUARD_NONE);
-    if (would != DBGUARD_REFUSED || shared->limits.dryrun)
-        s = occupy(shared, visitor, now, &decision->ticket);
-
+    s = occupy(&in, visitor, key, &decision->ticket);
+    ticket = decision->ticket;
     if (s == NULL)
-        turn_away(shared,
-                  would == DBGUARD_REFUSED ? DBGUARD_REASON_BUDGET
-                                           : DBGUARD_REASON_BOARD,
-                  now, decision);
-    else if (would == DBGUARD_WAIT && !shared->limits.dryrun)
-        wait_in_queue(shared, s, now, decision);
-    else {
-        decision->start = grant(board, decision->ticket.slot, now);
-        s->used = 1;
-        decision->outcome = DBGUARD_ADMITTED;
-        decision->would = would;
-        if (would == DBGUARD_WAIT)
-            shared->counters.dryrun_waited++;
-        else if (would == DBGUARD_REFUSED) {
-            shared->counters.dryrun_refused++;
-            s->reason = decision->reason = DBGUARD_REASON_BUDGET;
-            shared->beyond++;
-        }
+        refuse(shared, NULL, DBGUARD_REASON_BOARD, now, decision);
+    else
+        judge(&in, s, decision);
+
+    if (shared->limits.dryrun)
+        let_run(shared, s, ticket, now, decision);
+    else if (decision->outcome == DBGUARD_REFUSED) {
+        count_refusal(shared, decision->reason, now);
+        if (s != NULL)
+            vacate(shared, ticket.slot, now);
     }
     finish(&in);
 }
+
+/* --- who waits, and who goes --------------------------------------------- */
 
 /* The slot that a ticket stands for, or NULL when it is no longer in force. */
 static dbguard_slot_t *find(dbguard_shared_t *shared, dbguard_ticket_t ticket)
@@ -383,11 +666,17 @@ void dbguard_admission_poll(dbguard_board_t *board, dbguard_ticket_t ticket,
         return;
     }
     s = find(shared, ticket);
-    if (s != NULL && s->state == DBGUARD_WAITING && now >= s->deadline)
-        expel(shared, ticket.slot, DBGUARD_REASON_TIMEOUT, now);
+    if (s != NULL && s->state == DBGUARD_WAITING)
+        look(shared, ticket.slot, now);
 
     if (s == NULL)
-        refuse(shared, DBGUARD_REASON_BOARD, decision);
+        refuse(shared, NULL, DBGUARD_REASON_BOARD, now, decision);
+    else if (s->runs && s->state != DBGUARD_HELD) {
+        /* A reload has turned DryRun on while it waited. */
+        decision->would = DBGUARD_WAIT;
+        decision->start = s->since = now;
+        s->used = 1;
+    }
     else if (s->state == DBGUARD_HELD) {
         s->used = 1;
         decision->start = s->granted;
@@ -398,48 +687,18 @@ void dbguard_admission_poll(dbguard_board_t *board, dbguard_ticket_t ticket,
         decision->deadline = s->deadline;
     }
     else {
-        refuse(shared, s->reason, decision);
-        dbguard_board_push_free(shared, ticket.slot);
+        refuse(shared, s, s->reason, now, decision);
+        vacate(shared, ticket.slot, now);
     }
     if (s != NULL && decision->outcome != DBGUARD_ADMITTED)
         decision->waited = now - s->since;
     finish(&in);
 }
 
-/* Take back what the slot stands for. The time its token was out, or -1. */
-static int64_t vacate(dbguard_shared_t *shared, uint32_t slot, int64_t now)
-{
-    dbguard_slot_t *s = &shared->slots[slot];
-    int64_t held = -1;
-
-    if (s->state == DBGUARD_HELD) {
-        held = now > s->granted ? now - s->granted : 0;
-        s->released = now;
-        shared->prefix.held--;
-        shared->beyond -= s->reason != DBGUARD_REASON_NONE;
-        dbguard_board_settle(shared, slot);
-        return held;
-    }
-    if (s->state == DBGUARD_WAITING)
-        dbguard_board_unqueue(shared, slot);
-    dbguard_board_push_free(shared, slot);
-    return held;
-}
-
 static void count_abort(dbguard_shared_t *shared, int64_t now)
 {
     shared->counters.aborted++;
     dbguard_board_second(shared, now)->aborted++;
-}
-
-static void count_release(dbguard_shared_t *shared, int64_t held, int64_t now)
-{
-    dbguard_second_t *second = dbguard_board_second(shared, now);
-
-    shared->counters.released++;
-    shared->counters.hold_us += (uint64_t)held;
-    second->released++;
-    second->hold_us += (uint64_t)held;
 }
 
 apr_status_t dbguard_admission_leave(dbguard_board_t *board,
@@ -465,12 +724,13 @@ apr_status_t dbguard_admission_leave(dbguard_board_t *board,
         *held = vacate(shared, ticket.slot, now);
         if (*held >= 0)
             count_release(shared, *held, now);
-        else if (waits)
+        else if (waits && !s->runs)
             count_abort(shared, now);
-        /* A token that was never used says nothing of how long one is. The
-         * last sixteen or so count. */
+        if (s->runs)
+            *held = now > s->since ? now - s->since : 0;
+        /* A token that was never used says nothing of how long one is. */
         if (*held >= 0 && s->used)
-            shared->hold += (*held - shared->hold) / 16;
+            learn_hold(shared, s, *held, now);
     }
     finish(&in);
     return rv;
@@ -520,6 +780,36 @@ apr_status_t dbguard_admission_reap(dbguard_board_t *board, int32_t pid,
     return APR_SUCCESS;
 }
 
+/* DryRun begins: who waits may go on, and will hear of it when it looks. */
+static void let_waiters_run(dbguard_shared_t *shared)
+{
+    uint32_t i;
+
+    for (i = 0; i < shared->nslots; i++) {
+        dbguard_slot_t *s = &shared->slots[i];
+
+        if (s->state == DBGUARD_WAITING && !s->runs) {
+            s->runs = 1;
+            shared->shadows++;
+        }
+    }
+}
+
+/* DryRun has ended: whatever it let run is out, however many that are. */
+static void count_the_running(section_t *in)
+{
+    dbguard_shared_t *shared = in->board->shared;
+    uint32_t i;
+
+    for (i = 0; i < shared->nslots; i++) {
+        const dbguard_slot_t *s = &shared->slots[i];
+
+        if (s->runs
+            && (s->state == DBGUARD_WAITING || s->state == DBGUARD_EXPELLED))
+            grant(in->board, i, in->now);
+    }
+}
+
 static void derive_queue(dbguard_limits_t *limits)
 {
     if (limits->workers > 0)
@@ -534,8 +824,13 @@ apr_status_t dbguard_admission_configure(dbguard_board_t *board,
     apr_status_t rv = begin(&in, board, now);
 
     if (rv == APR_SUCCESS) {
+        if (limits->dryrun)
+            let_waiters_run(board->shared);
+        else if (board->shared->limits.dryrun)
+            count_the_running(&in);
         board->shared->limits = *limits;
         derive_queue(&board->shared->limits);
+        dbguard_reserve_derive(board->shared);
         finish(&in);
     }
     return rv;
@@ -551,9 +846,12 @@ apr_status_t dbguard_admission_learn(dbguard_board_t *board,
 
     if (rv == APR_SUCCESS) {
         shared->database = *database;
+        if (dbguard_database_closed(database, &shared->limits.rules, now))
+            shared->outage = now;
         if (database->budget > 0)
             shared->limits.budget = database->budget;
         derive_queue(&shared->limits);
+        dbguard_reserve_derive(shared);
         finish(&in);
     }
     return rv;

@@ -9,29 +9,35 @@
  *                |          | somebody's token,             |
  *                |          | handed over                   |
  *                +------> WAITING ------> EXPELLED ---------+
- *                |            patience ended    poll or leave
+ *                |            patience ended,   poll or leave
+ *                |            displaced
  *                +------> refused
  *
  * Invariants
  *   - Tokens out never exceed the budget that was in force when the last of
  *     them was given. When the budget shrinks below what is out, nothing is
- *     given until enough came back. (DryRun gives what On would not, and says
- *     so; it counts, it does not limit.)
+ *     given until enough came back. In DryRun, too: the board does what On
+ *     would, while the requests run.
  *   - A token comes back exactly once: a ticket names one occupancy of a slot,
  *     and leaving with a ticket that is no longer in force changes nothing.
  *   - A token that came back counts as out for limits.settle more, until the
  *     database has noticed; who is given it meanwhile begins at the end of
  *     that time.
  *   - No token is idle while somebody waits who may have it: every call ends
- *     by giving what is free to the waiting, in the policy's order, and nobody
- *     who comes later takes it from under them.
+ *     by giving what is free to the waiting, in their order (queue.h), and
+ *     nobody who comes later takes it from under them. Only those whose client
+ *     had its share when their turn came are looked at again a few at a time,
+ *     and each at its own next poll.
  *   - A token is never given to one whose patience has ended.
  *
- * Every call takes the lock once, for well under a microsecond, and neither
- * allocates, logs nor calls the system inside it. `now`: see board.h. */
+ * Enter, poll and leave take the lock once, for well under a microsecond on
+ * average: a heap that only grew is put in order by the first who takes from
+ * it, and four times a second somebody adds up the needs. Waking more than a
+ * few, reaping and configuring take longer. None of them allocates, logs or
+ * calls the system under the lock. `now`: see board.h. */
 
 #include "board.h"
-#include "policy.h"
+#include "retry.h"
 
 typedef struct dbguard_ticket_t {
     uint64_t serial; /* 0: no ticket */
@@ -54,7 +60,7 @@ typedef struct dbguard_decision_t {
                             token settles; the caller sleeps until then */
     int64_t waited;      /* microseconds in the queue so far */
     int64_t deadline;    /* when waiting: the end of its patience */
-    int64_t retry_after; /* when refused: whole seconds, in microseconds */
+    dbguard_promise_t retry; /* when refused */
 } dbguard_decision_t;
 
 /* A request asks for a token. The visitor is copied. */

@@ -1,4 +1,4 @@
-/* The scoreboard's memory: making, checking, locking, repairing, and its two
+/* The scoreboard's memory: making, checking, locking, repairing, and its
  * lists. The invariants are in board.h; this file's part is that they hold
  * whatever instruction a process dies at:
  *   - a slot's state is stored after everything that state speaks of;
@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "board.h"
+#include "queue.h"
 
 #define SECOND 1000000
 
@@ -22,7 +23,24 @@ static __thread volatile sig_atomic_t inside;
 
 uint64_t dbguard_board_size(uint32_t nslots)
 {
-    return sizeof(dbguard_shared_t) + (uint64_t)nslots * sizeof(dbguard_slot_t);
+    return sizeof(dbguard_shared_t) + (uint64_t)nslots * sizeof(dbguard_slot_t)
+           + (uint64_t)dbguard_clients_number(nslots)
+                 * sizeof(dbguard_client_t);
+}
+
+/* Key of the hashes, out of one number. (splitmix64) */
+static void make_secret(unsigned char secret[16], uint64_t seed)
+{
+    int i;
+
+    for (i = 0; i < 2; i++) {
+        uint64_t z = seed += 0x9E3779B97F4A7C15ULL;
+
+        z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+        z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+        z ^= z >> 31;
+        memcpy(secret + i * sizeof(z), &z, sizeof(z));
+    }
 }
 
 static apr_status_t lock_create(pthread_mutex_t *lock)
@@ -59,8 +77,11 @@ apr_status_t dbguard_board_create(dbguard_shared_t *shared, uint64_t size,
     shared->created_wall = wall;
     shared->nslots = nslots;
     shared->random = seed | 1;
+    make_secret(shared->secret, seed);
     shared->hold = SECOND / 2;
     shared->limits.budget = 1;
+    dbguard_flows_create(shared);
+    dbguard_clients_create(shared);
     rv = lock_create(&shared->lock);
     if (rv != APR_SUCCESS)
         return rv;
@@ -107,35 +128,35 @@ uint32_t dbguard_board_pop_free(dbguard_shared_t *shared)
     return slot;
 }
 
-/* At the tail: its serial is the largest. */
-void dbguard_board_enqueue(dbguard_shared_t *shared, uint32_t slot)
+void dbguard_board_hold(dbguard_shared_t *shared, uint32_t slot)
 {
     dbguard_slot_t *s = &shared->slots[slot];
 
-    s->prev = shared->queue_tail;
+    s->prev = shared->held_tail;
     s->next = DBGUARD_NONE;
     if (s->prev == DBGUARD_NONE)
-        shared->queue_head = slot;
+        shared->held_head = slot;
     else
         shared->slots[s->prev].next = slot;
-    shared->queue_tail = slot;
-    shared->prefix.waiting++;
+    shared->held_tail = slot;
+    shared->prefix.held++;
 }
 
-void dbguard_board_unqueue(dbguard_shared_t *shared, uint32_t slot)
+void dbguard_board_unhold(dbguard_shared_t *shared, uint32_t slot)
 {
     dbguard_slot_t *s = &shared->slots[slot];
 
+    if (shared->follow == slot)
+        shared->follow = s->next;
     if (s->prev == DBGUARD_NONE)
-        shared->queue_head = s->next;
+        shared->held_head = s->next;
     else
         shared->slots[s->prev].next = s->next;
     if (s->next == DBGUARD_NONE)
-        shared->queue_tail = s->prev;
+        shared->held_tail = s->prev;
     else
         shared->slots[s->next].prev = s->prev;
-    s->prev = s->next = DBGUARD_NONE;
-    shared->prefix.waiting--;
+    shared->prefix.held--;
 }
 
 void dbguard_board_settle(dbguard_shared_t *shared, uint32_t slot)
@@ -181,7 +202,7 @@ static uint32_t merge(dbguard_shared_t *shared, uint32_t a, uint32_t b)
     return head;
 }
 
-/* The queue, of waiters that come in the order of their slots: a merge sort
+/* Slots that come in the order of the table, in order of serial: a merge sort
  * without memory. Everybody stands still meanwhile, so that its time counts
  * when thousands wait. `runs[i]` has none or 2^i of them, in order. */
 typedef struct sorter_t {
@@ -201,7 +222,8 @@ static void sorter_add(dbguard_shared_t *shared, sorter_t *sorter,
     sorter->runs[i] = slot;
 }
 
-static void enqueue_sorted(dbguard_shared_t *shared, const sorter_t *sorter)
+static void add_sorted(dbguard_shared_t *shared, const sorter_t *sorter,
+                       void (*add)(dbguard_shared_t *shared, uint32_t slot))
 {
     uint32_t slot = DBGUARD_NONE;
     int i;
@@ -211,25 +233,68 @@ static void enqueue_sorted(dbguard_shared_t *shared, const sorter_t *sorter)
     while (slot != DBGUARD_NONE) {
         uint32_t next = shared->slots[slot].next;
 
-        dbguard_board_enqueue(shared, slot);
+        add(shared, slot);
         slot = next;
     }
 }
 
+static void holds_again(dbguard_shared_t *shared, uint32_t slot)
+{
+    dbguard_board_hold(shared, slot);
+    dbguard_board_count_held(shared, slot, 1);
+}
+
+void dbguard_board_refer(dbguard_shared_t *shared, uint32_t slot, int one)
+{
+    const dbguard_slot_t *s = &shared->slots[slot];
+    dbguard_client_t *clients = dbguard_clients(shared);
+
+    shared->endpoints[s->endpoint].here += (uint32_t)one;
+    if (s->address != DBGUARD_NONE)
+        clients[s->address].here += (uint32_t)one;
+    if (s->session != DBGUARD_NONE)
+        clients[s->session].here += (uint32_t)one;
+}
+
+void dbguard_board_count_held(dbguard_shared_t *shared, uint32_t slot,
+                              int one)
+{
+    dbguard_slot_t *s = &shared->slots[slot];
+    dbguard_endpoint_t *e = &shared->endpoints[s->endpoint];
+    dbguard_client_t *clients = dbguard_clients(shared);
+
+    e->held += (uint32_t)one;
+    e->granted += one * s->granted;
+    shared->bin_held[s->bin] += s->excess ? 0 : (uint32_t)one;
+    shared->class_held[s->class] += (uint32_t)one;
+    if (s->address != DBGUARD_NONE) {
+        clients[s->address].held += (uint32_t)one;
+        clients[s->address].firsts += s->first ? (uint32_t)one : 0;
+    }
+    if (s->session != DBGUARD_NONE)
+        clients[s->session].held += (uint32_t)one;
+}
+
 void dbguard_board_rebuild(dbguard_shared_t *shared)
 {
-    sorter_t waiters;
-    uint32_t held = 0;
+    sorter_t waiters, holders;
+    int64_t released = 0;
     uint32_t i;
 
     memset(&waiters, 0xff, sizeof(waiters)); /* DBGUARD_NONE */
+    memset(&holders, 0xff, sizeof(holders));
 
+    dbguard_flows_rebuild(shared);
+    dbguard_clients_rebuild(shared);
+    dbguard_reserve_rebuild(shared);
+    dbguard_queue_rebuild(shared);
+    memset(shared->bin_held, 0, sizeof(shared->bin_held));
+    memset(shared->class_held, 0, sizeof(shared->class_held));
     shared->free_head = DBGUARD_NONE;
-    shared->queue_head = shared->queue_tail = DBGUARD_NONE;
+    shared->held_head = shared->held_tail = DBGUARD_NONE;
     shared->settle_head = shared->settle_tail = DBGUARD_NONE;
-    shared->prefix.waiting = 0;
+    shared->prefix.held = shared->prefix.waiting = shared->shadows = 0;
     shared->settling = 0;
-    shared->beyond = 0;
     for (i = shared->nslots; i-- > 0;) {
         dbguard_slot_t *s = &shared->slots[i];
 
@@ -238,23 +303,31 @@ void dbguard_board_rebuild(dbguard_shared_t *shared)
             shared->serial = s->serial;
         switch ((dbguard_state_t)s->state) {
         case DBGUARD_WAITING:
+            dbguard_board_refer(shared, i, 1);
             sorter_add(shared, &waiters, i);
             break;
         case DBGUARD_HELD:
-            held++;
-            shared->beyond += s->reason != DBGUARD_REASON_NONE;
+            dbguard_board_refer(shared, i, 1);
+            sorter_add(shared, &holders, i);
             break;
         case DBGUARD_EXPELLED:
+            dbguard_board_refer(shared, i, 1);
             break;
         case DBGUARD_SETTLING:
+            /* Their order is lost: all of them as the last one. */
+            if (s->released > released)
+                released = s->released;
             dbguard_board_settle(shared, i);
             break;
         default:
             dbguard_board_push_free(shared, i);
         }
     }
-    enqueue_sorted(shared, &waiters);
-    shared->prefix.held = held;
+    for (i = shared->settle_head; i != DBGUARD_NONE; i = shared->slots[i].next)
+        shared->slots[i].released = released;
+    add_sorted(shared, &holders, holds_again);
+    add_sorted(shared, &waiters, dbguard_queue_add);
+    shared->follow = shared->held_head;
 }
 
 static int is(const dbguard_shared_t *shared, uint32_t slot,
@@ -264,22 +337,36 @@ static int is(const dbguard_shared_t *shared, uint32_t slot,
            || (slot < shared->nslots && shared->slots[slot].state == state);
 }
 
-/* Cheap enough for every lock: the ends of both lists are what they claim. */
+/* Cheap enough for every lock: the ends of the lists are what they claim. */
 static int sound(const dbguard_shared_t *shared)
 {
     return is(shared, shared->free_head, DBGUARD_FREE)
-           && is(shared, shared->queue_head, DBGUARD_WAITING)
-           && is(shared, shared->queue_tail, DBGUARD_WAITING)
+           && is(shared, shared->held_head, DBGUARD_HELD)
+           && is(shared, shared->held_tail, DBGUARD_HELD)
+           && is(shared, shared->follow, DBGUARD_HELD)
+           && is(shared, shared->parked_head, DBGUARD_WAITING)
+           && is(shared, shared->parked_tail, DBGUARD_WAITING)
            && is(shared, shared->settle_head, DBGUARD_SETTLING)
            && is(shared, shared->settle_tail, DBGUARD_SETTLING)
-           && (shared->queue_head == DBGUARD_NONE)
+           && (shared->held_head == DBGUARD_NONE) == (shared->prefix.held == 0)
+           && (shared->heaviest == DBGUARD_NONE)
                   == (shared->prefix.waiting == 0)
            && (shared->settle_head == DBGUARD_NONE)
-                  == (shared->settling == 0)
-           && shared->prefix.held <= shared->nslots;
+                  == (shared->settling == 0);
 }
 
-apr_status_t dbguard_board_lock(dbguard_board_t *board)
+/* Usually nobody has it, and the clock is not asked. */
+static int lock_soon(pthread_mutex_t *lock, int64_t now)
+{
+    int64_t last = now + DBGUARD_LOCK_PATIENCE;
+    struct timespec at = {last / SECOND, last % SECOND * 1000};
+    int rv = pthread_mutex_trylock(lock);
+
+    return rv == EBUSY ? pthread_mutex_clocklock(lock, CLOCK_MONOTONIC, &at)
+                       : rv;
+}
+
+apr_status_t dbguard_board_lock(dbguard_board_t *board, int64_t now)
 {
     dbguard_shared_t *shared = board->shared;
     int rv;
@@ -287,7 +374,7 @@ apr_status_t dbguard_board_lock(dbguard_board_t *board)
     if (inside)
         return EDEADLK;
     inside = 1;
-    rv = pthread_mutex_lock(&shared->lock);
+    rv = lock_soon(&shared->lock, now);
     if (rv != 0 && rv != EOWNERDEAD) {
         inside = 0;
         return rv;

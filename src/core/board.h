@@ -4,9 +4,9 @@
 /* The scoreboard: what lies in shared memory, who may touch it, and how it is
  * made, checked and repaired.
  *
- *     +--------+----------------------+---------+--------------------------+
- *     | prefix | header and board     | seconds | slots[0 .. nslots - 1]   |
- *     +--------+----------------------+---------+--------------------------+
+ *     +--------+------------------+-----------+---------+-------+---------+
+ *     | prefix | header and board | endpoints | seconds | slots | clients |
+ *     +--------+------------------+-----------+---------+-------+---------+
  *
  * Invariants
  *   - Everything between begin and finish (admission.c) happens under `lock`,
@@ -38,23 +38,28 @@
 
 #include "apr_errno.h"
 
+#include "clients.h"
 #include "database.h"
+#include "flows.h"
+#include "heap.h"
 #include "lint.h"
+#include "reserve.h"
 
 #define DBGUARD_MAGIC "DBGUARD"
 
 /* Raised with every change of what lies behind the prefix. A check builds a
  * second module with another number to rehearse an upgrade. */
 #ifndef DBGUARD_LAYOUT
-#define DBGUARD_LAYOUT 2
+#define DBGUARD_LAYOUT 3
 #endif
 
-#define DBGUARD_NONE UINT32_MAX  /* no slot */
 #define DBGUARD_SECONDS 3600     /* length of the flight recorder */
 #define DBGUARD_CLIENT_MAX 48    /* bytes with NUL; an IPv6 address fits */
-#define DBGUARD_ENDPOINT_MAX 112 /* bytes with NUL; longer ones are cut */
-#define DBGUARD_SETTINGS 32
+#define DBGUARD_SETTINGS 48
 #define DBGUARD_SLOTS_MAX 1000000
+#define DBGUARD_LOCK_PATIENCE 1000000 /* microseconds; it is held for less than
+                                         one, usually */
+#define DBGUARD_CLASS_MAX 32     /* bytes with NUL */
 
 /* The first bytes of every layout there will ever be: enough for a newer or
  * older build to know the segment and to count what its holders hold. */
@@ -91,18 +96,36 @@ typedef enum dbguard_reason_t {
 
 /* Who came, for the operator's eyes. Filled in by the caller of enter. */
 typedef struct dbguard_visitor_t {
-    int32_t pid;                     /* process that runs the request, > 0 */
+    int32_t pid;       /* process that runs the request, > 0 */
+    uint32_t class;    /* its place in limits.classes */
+    uint64_t address;  /* keyed hash of address or prefix; 0: not known */
+    uint64_t session;  /* keyed hash of its cookie; 0: none */
     char client[DBGUARD_CLIENT_MAX]; /* address, as text */
     char endpoint[DBGUARD_ENDPOINT_MAX];
 } dbguard_visitor_t;
 
 typedef struct dbguard_slot_t {
     _Atomic uint32_t state;  /* dbguard_state_t; the commit point */
-    uint32_t reason;         /* dbguard_reason_t of an EXPELLED one, and of one
-                                that holds only thanks to DryRun */
+    uint32_t reason;         /* dbguard_reason_t of an EXPELLED one */
     uint32_t used;           /* a HELD one's owner knows that it has a token */
+    uint32_t runs;           /* in DryRun: its request runs, whatever the state
+                                says, which is what On would have done */
     uint64_t serial;         /* of this occupancy; never the same twice */
     uint32_t prev, next;     /* neighbours in its list */
+    uint32_t class;          /* from here on: see flows.h and queue.h */
+    uint32_t endpoint;       /* what it is counted for */
+    uint32_t flow;           /* where it queues */
+    uint32_t bin;            /* of its work, by estimate or by age */
+    uint32_t address, session; /* clients, or DBGUARD_NONE */
+    uint32_t first;          /* its session had nothing else under way */
+    uint32_t fresh;          /* nor had its address, when it began to wait */
+    uint32_t lane;           /* dbguard_lane_t */
+    uint32_t excess;         /* its address asks for too much (reserve.h) */
+    uint32_t parked;         /* its client has its share */
+    uint32_t held_back;      /* it has been parked */
+    uint64_t tag;            /* virtual time of its turn among clients */
+    int64_t cost;            /* what its flow was charged for its token */
+    dbguard_link_t link;
     int64_t since;           /* when it came */
     int64_t granted;         /* from when on it may use its token */
     int64_t released;        /* when its token came back */
@@ -118,6 +141,24 @@ typedef struct dbguard_counters_t {
 #include "counters.def"
 #undef COUNTER
 } dbguard_counters_t;
+
+/* A number of tokens, or a part of the budget. number 0: not set. */
+typedef struct dbguard_share_t {
+    uint32_t number;
+    uint32_t percent; /* number is one of 1 to 100 */
+} dbguard_share_t;
+
+/* A named group of requests with limits of its own. The first one has no name:
+ * whoever is in no other. */
+typedef struct dbguard_class_t {
+    char name[DBGUARD_CLASS_MAX];
+    dbguard_share_t min; /* tokens kept for it */
+    dbguard_share_t max; /* tokens that it may have at most */
+    uint32_t weight;     /* of its virtual time; 0 counts as 1 */
+    int64_t patience;    /* 0: from the hold of the endpoint */
+    int64_t lease;       /* a token comes back after so long at the latest;
+                            0: when the request ends */
+} dbguard_class_t;
 
 /* One second of the flight recorder. An entry is only valid for the second it
  * names; it is rolled by the first event of a later one. */
@@ -136,10 +177,15 @@ typedef struct dbguard_limits_t {
     uint32_t workers;      /* request threads of the server when the queue is to
                               follow the budget; 0: it is fixed */
     uint32_t dryrun;       /* decide and record, refuse nobody */
-    int64_t patience;      /* longest wait; 0 = from the mean hold */
+    int64_t patience;      /* longest wait; 0: from the hold of the endpoint */
     int64_t settle;        /* from a token's return to its next use */
-    int64_t retry_min;     /* Retry-After, whole seconds in microseconds */
+    int64_t retry_min;     /* nearest and furthest promise (retry.h) */
     int64_t retry_max;     /* >= retry_min */
+    uint32_t session_wait; /* waiting places of one session; 0: no limit */
+    dbguard_share_t client_hold; /* of one client while more than half of the
+                                    budget is out; not set: what others need
+                                    (reserve.h) */
+    dbguard_class_t classes[DBGUARD_CLASSES];
     dbguard_rules_t rules; /* how the budget follows the database */
 } dbguard_limits_t;
 
@@ -171,30 +217,57 @@ typedef struct dbguard_shared_t {
     pthread_mutex_t lock;
     _Atomic uint32_t seq;
     uint32_t free_head;
-    uint32_t queue_head, queue_tail;   /* in order of serial */
+    uint32_t held_head, held_tail;     /* in order of grant */
+    uint32_t follow;                   /* whose age is looked at next */
     uint32_t settle_head, settle_tail; /* in order of release */
     uint32_t settling;
-    uint32_t beyond; /* of those that hold: On would have refused them */
+
+    unsigned char secret[16]; /* key of the hashes */
+    /* The order of the waiting: see queue.h. */
+    int64_t time; /* virtual: token-seconds in microseconds, by weight */
+    uint32_t ready[DBGUARD_CLASSES][DBGUARD_BINS]; /* heaps of flows */
+    uint64_t ready_bins[DBGUARD_CLASSES];          /* those with any */
+    uint32_t ready_classes;
+    uint32_t heaviest; /* heap of all flows that somebody waits for */
+    uint32_t parked_head, parked_tail;
+    uint32_t shadows; /* waiters whose requests run, by DryRun */
+    /* What has to be left free: see reserve.h. */
+    uint64_t tick;    /* now / DBGUARD_TICK */
+    int64_t tick_end;
+    dbguard_demand_t demands[DBGUARD_ENDPOINTS]; /* without what is excess */
+    dbguard_demand_t demand; /* of all, with what is excess */
+    uint32_t addresses[2];   /* that came in this window, and in the last */
+    int64_t load[DBGUARD_BINS];  /* of the work up to each bin, at the tick */
+    uint32_t need[DBGUARD_BINS]; /* and what that needs */
+    uint32_t bin_held[DBGUARD_BINS];
+    uint32_t class_held[DBGUARD_CLASSES];
+    uint32_t class_min[DBGUARD_CLASSES]; /* tokens */
+    uint32_t class_max[DBGUARD_CLASSES]; /* UINT32_MAX: no limit */
+    uint32_t minimums;   /* any of class_min is set */
+    uint32_t client_max; /* limits.client_hold in tokens; 0: not set */
+    dbguard_endpoint_t endpoints[DBGUARD_ENDPOINTS];
+    uint32_t endpoints_hand; /* where the next eviction begins to look */
+    uint32_t nclients, clients_hand;
     uint32_t held_peak;
     uint64_t serial; /* the last one given */
     uint64_t random; /* state of the jitter's generator, never 0 */
     int64_t hold;    /* moving mean of the holds: microseconds */
+    int64_t outage;  /* when the database was last seen closed; 0: never */
     _Atomic int64_t swept; /* when dead processes were last looked for */
     _Atomic int64_t warned; /* when the log last spoke of refusals */
+    _Atomic int64_t warned_board; /* and of those because of this board */
     _Atomic uint64_t warned_total; /* and how many there had been by then */
     dbguard_counters_t counters;
     uint32_t current; /* the entry that was used last */
     dbguard_second_t seconds[DBGUARD_SECONDS];
 
-    dbguard_slot_t slots[];
+    dbguard_slot_t slots[]; /* and behind them dbguard_client_t[nclients] */
 } dbguard_shared_t;
-
-struct dbguard_policy_t;
 
 /* A process's own handle on a board. */
 typedef struct dbguard_board_t {
     dbguard_shared_t *shared;
-    const struct dbguard_policy_t *policy;
+    int fifo; /* one queue, nothing kept free: only to compare with */
     const dbguard_prefix_t *elder; /* see dbguard_shared_t.elder, or NULL */
 } dbguard_board_t;
 
@@ -202,10 +275,12 @@ typedef struct dbguard_board_t {
 uint64_t dbguard_board_size(uint32_t nslots);
 
 /* Make a board in `size` zeroed bytes at shared: all slots free, nothing out.
- * `seed` starts the jitter; `wall` is the time of day that belongs to now.
- * APR_EINVAL when nslots is 0, above DBGUARD_SLOTS_MAX or does not fit size;
- * else what the system says when it cannot make a robust process-shared lock.
- * The layout is stored last: until then nobody reads what lies behind it. */
+ * `seed` starts the jitter and makes the key of the hashes, which a caller that
+ * has strangers for clients replaces; `wall` is the time of day that belongs to
+ * now. APR_EINVAL when nslots is 0, above DBGUARD_SLOTS_MAX or does not fit
+ * size; else what the system says when it cannot make a robust process-shared
+ * lock. The layout is stored last: until then nobody reads what lies behind
+ * it. */
 apr_status_t dbguard_board_create(dbguard_shared_t *shared, uint64_t size,
                                   uint32_t nslots, pid_t parent, uint64_t seed,
                                   int64_t now, int64_t wall);
@@ -222,10 +297,11 @@ dbguard_kind_t dbguard_board_kind(const void *base, uint64_t size);
 /* Take the lock; the board is sound when it returns. When the last holder
  * died in the middle, or a check of the free list and the queue fails, it has
  * been rebuilt from the slots. Anything but APR_SUCCESS means that the lock was
- * not taken: EDEADLK when a signal handler interrupted this very thread between
- * lock and unlock, which the caller must treat as "somebody else will clean
- * up". */
-apr_status_t dbguard_board_lock(dbguard_board_t *board);
+ * not taken: ETIMEDOUT when somebody has had it until DBGUARD_LOCK_PATIENCE
+ * after now, and must have been stopped there; EDEADLK when a signal handler
+ * interrupted this very thread between lock and unlock, which the caller must
+ * treat as "somebody else will clean up". */
+apr_status_t dbguard_board_lock(dbguard_board_t *board, int64_t now);
 void dbguard_board_unlock(dbguard_board_t *board);
 
 /* Derive everything that is derived. Under the lock only. */
@@ -234,8 +310,14 @@ void dbguard_board_rebuild(dbguard_shared_t *shared);
 /* Lists, under the lock only. */
 uint32_t dbguard_board_pop_free(dbguard_shared_t *shared);
 void dbguard_board_push_free(dbguard_shared_t *shared, uint32_t slot);
-void dbguard_board_enqueue(dbguard_shared_t *shared, uint32_t slot);
-void dbguard_board_unqueue(dbguard_shared_t *shared, uint32_t slot);
+void dbguard_board_hold(dbguard_shared_t *shared, uint32_t slot);
+void dbguard_board_unhold(dbguard_shared_t *shared, uint32_t slot);
+/* One more, or (-1) one less slot that names its endpoint and clients. */
+void dbguard_board_refer(dbguard_shared_t *shared, uint32_t slot, int one);
+/* One more, or (-1) one less that holds: in all the sums over holders but
+ * prefix.held. */
+void dbguard_board_count_held(dbguard_shared_t *shared, uint32_t slot,
+                              int one);
 void dbguard_board_settle(dbguard_shared_t *shared, uint32_t slot);
 /* Take the one out that has settled longest; it is on no list then. */
 uint32_t dbguard_board_unsettle(dbguard_shared_t *shared);

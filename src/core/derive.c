@@ -17,7 +17,7 @@ uint32_t dbguard_derive_queue(uint32_t workers, uint32_t budget)
 
 int64_t dbguard_derive_patience(int64_t hold)
 {
-    int64_t patience = 4 * hold;
+    int64_t patience = 6 * hold;
 
     if (patience < SECOND)
         return SECOND;

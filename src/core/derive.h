@@ -29,7 +29,7 @@
 uint32_t dbguard_derive_queue(uint32_t workers, uint32_t budget);
 
 /* Microseconds that a request is worth waiting when tokens are held for
- * `hold` microseconds: four holds, at least 1 s, at most 10 s. */
+ * `hold` microseconds: six holds, at least 1 s, at most 10 s. */
 int64_t dbguard_derive_patience(int64_t hold);
 
 #endif

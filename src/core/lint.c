@@ -138,8 +138,8 @@ static verdict_t database(const dbguard_lint_t *l, dbguard_finding_t *f)
     }
     if (l->mute) {
         put(f, "the database could not be checked: dbguard-monitor --probe "
-            "said nothing within 2 s; MaxRequestWorkers %u was compared with "
-            "nothing", l->facts.workers);
+            "gave no answer (it has 2 s); MaxRequestWorkers %u was compared "
+            "with nothing", l->facts.workers);
         advise(f, "is dbguard-monitor installed, and does the host's name in "
                "DBGuardDatabase resolve?");
         return FOUND;

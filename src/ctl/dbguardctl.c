@@ -5,10 +5,11 @@
  * while every worker is stuck.
  *
  * Exit: 0 all is well, 1 the scoreboard cannot be read, 2 wrong usage, 3 its
- * server is not running (any more), 4 doctor: the database did not
- * answer; lint: it found something. */
+ * server is not running (any more), or without the module, 4 doctor: the
+ * database did not answer; lint: it found something. */
 
 #include <errno.h>
+#include <getopt.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -30,17 +31,26 @@
 enum { EXIT_UNREADABLE = 1, EXIT_USAGE = 2, EXIT_GONE = 3, EXIT_UNASKED = 4,
        EXIT_FOUND = 4 };
 
+/* A reload takes less than a second, as a rule. */
+#define RELOAD_LOOKS 20
+#define RELOAD_PAUSE 100000 /* microseconds */
+
+static int show_all; /* --all */
+
 static int usage(FILE *out, int code)
 {
     fprintf(out,
-            "usage: dbguardctl [-f SCOREBOARD] status | doctor | lint\n"
-            "       dbguardctl -h | -V\n\n"
+            "usage: dbguardctl [-f SCOREBOARD] status [--all] | doctor | "
+            "lint\n"
+            "       dbguardctl --help | --version\n\n"
             "  status         tokens, queue, refusals, and who holds what\n"
             "  doctor         asks the database once: what its counters mean\n"
             "  lint           do the limits of httpd, guard and database fit?\n"
+            "  -a, --all      status: cut no list short\n"
             "  -f SCOREBOARD  file named by DBGuardScoreboard (default:\n"
             "                 " DBGUARD_SCOREBOARD ")\n"
-            "  -h, -V         this text; the version\n");
+            "  -h, --help     this text\n"
+            "  -V, --version  the version\n");
     return code;
 }
 
@@ -103,7 +113,7 @@ static int show_status(apr_pool_t *p, const dbguard_snapshot_t *snapshot)
     const dbguard_view_t view = {emit, stdout};
 
     (void)p;
-    dbguard_view_text(&view, snapshot);
+    dbguard_view_text(&view, snapshot, show_all);
     return 0;
 }
 
@@ -150,23 +160,45 @@ static size_t find(const char *name)
     return i;
 }
 
+/* Is there nobody whom these figures are of? Says so. */
+static int is_history(const dbguard_snapshot_t *s)
+{
+    if (kill((pid_t)s->parent, 0) != 0 && errno == ESRCH)
+        printf("httpd %u, which this scoreboard belonged to, is not running; "
+               "these are its last figures\n\n", s->parent);
+    else if (s->nsettings == 0)
+        printf("httpd %u runs WITHOUT mod_dbguard since a reload: NOTHING IS "
+               "GUARDED; these are\nits last figures\n\n", s->parent);
+    else
+        return 0;
+    return 1;
+}
+
+/* In the middle of a reload there is no configuration in force for a moment. */
+static void take(dbguard_snapshot_t *snapshot, const dbguard_shared_t *shared)
+{
+    int looks = RELOAD_LOOKS;
+
+    dbguard_snapshot_take(snapshot, shared, dbguard_clock_now());
+    while (snapshot->nsettings == 0 && looks-- > 0) {
+        usleep(RELOAD_PAUSE);
+        dbguard_snapshot_take(snapshot, shared, dbguard_clock_now());
+    }
+}
+
 static int run(apr_pool_t *p, const char *file, size_t command)
 {
     const dbguard_shared_t *shared = NULL;
     dbguard_snapshot_t *snapshot;
-    int code = map(p, file, &shared), gone = 0;
+    int code = map(p, file, &shared), gone;
 
     if (code != 0)
         return code;
     snapshot = malloc(dbguard_snapshot_size(shared));
     if (snapshot == NULL)
         return fail(file, "is too large for the memory there is", ENOMEM);
-    dbguard_snapshot_take(snapshot, shared, dbguard_clock_now());
-    if (kill((pid_t)snapshot->parent, 0) != 0 && errno == ESRCH) {
-        printf("httpd %u, which this scoreboard belonged to, is not running; "
-               "these are its last figures\n\n", snapshot->parent);
-        gone = 1;
-    }
+    take(snapshot, shared);
+    gone = is_history(snapshot);
     code = commands[command].run(p, snapshot);
     free(snapshot);
     if (fflush(stdout) != 0)
@@ -176,13 +208,22 @@ static int run(apr_pool_t *p, const char *file, size_t command)
 
 int main(int argc, char **argv)
 {
+    static const struct option options[] = {
+        {"all", no_argument, NULL, 'a'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
+        {NULL, 0, NULL, 0}
+    };
     const char *file = DBGUARD_SCOREBOARD;
     apr_pool_t *pool;
     size_t command;
     int option, code;
 
-    while ((option = getopt(argc, argv, "f:hV")) != -1) {
+    while ((option = getopt_long(argc, argv, "af:hV", options, NULL)) != -1) {
         switch (option) {
+        case 'a':
+            show_all = 1;
+            break;
         case 'f':
             file = optarg;
             break;

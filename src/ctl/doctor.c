@@ -510,7 +510,7 @@ static void say_budget(report_t *r)
          s->limits.budget == 1 ? "" : "s", s->held,
          s->database.why[0] ? ": " : "", s->database.why,
          s->stale ? " (old news: dbguard-monitor is silent)" : "");
-    if (s->engine && !s->limits.dryrun)
+    if ((s->engine && !s->limits.dryrun) || s->nsettings == 0)
         return;
     line("!", "engine", "DBGuardEngine is %s: nobody is refused",
          s->engine ? "DryRun" : "Off");

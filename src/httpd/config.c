@@ -11,8 +11,9 @@
  *     too. */
 
 #include "apr_strings.h"
+#include "util_cfgtree.h"
 
-#include "glue.h"
+#include "config.h"
 #include "derive.h"
 #include "value.h"
 
@@ -25,6 +26,7 @@ typedef enum dbguard_type_t {
     TYPE_DURATION,
     TYPE_SECONDS, /* a duration of whole seconds */
     TYPE_FILE,
+    TYPE_COOKIES, /* names with commas between them */
     TYPE_DATABASE
 } dbguard_type_t;
 
@@ -61,9 +63,17 @@ static const struct {
      {0}, 1, "auto",
      "a duration from 1ms to 10min such as 500ms or 2s, or auto"},
     {"DBGuardRetryAfter", "min", TYPE_SECONDS, SECOND,
-     3600 * (int64_t)SECOND, {0}, 0, "2s", "whole seconds from 1s to 60min"},
+     3600 * (int64_t)SECOND, {0}, 0, "1s", "whole seconds from 1s to 60min"},
     {"DBGuardRetryAfter", "max", TYPE_SECONDS, SECOND,
-     3600 * (int64_t)SECOND, {0}, 0, "10s", "whole seconds from 1s to 60min"},
+     3600 * (int64_t)SECOND, {0}, 0, "120s", "whole seconds from 1s to 60min"},
+    {"DBGuardClient", "session", TYPE_COOKIES, 0, 0, {0}, 0, NONE,
+     "up to 16 names of cookies with commas between them, or none"},
+    {"DBGuardClient", "ipv6-prefix", TYPE_NUMBER, 32, 128, {0}, 0, "64",
+     "a whole number from 32 to 128"},
+    {"DBGuardClient", "hold", TYPE_SHARE, 1, DBGUARD_BUDGET_MAX, {0}, 1, "auto",
+     "a whole number from 1 to 100000, a share from 1% to 100%, or auto"},
+    {"DBGuardClient", "wait", TYPE_NUMBER, 0, DBGUARD_SLOTS_MAX, {0}, 0, "2",
+     "a whole number from 0 to 1000000"},
     {"DBGuardSnapshot", "every", TYPE_SECONDS, SECOND, 3600 * (int64_t)SECOND,
      {0}, 0, "10s", "whole seconds from 1s to 60min"},
     {"DBGuardSnapshot", "file", TYPE_FILE, 0, 0, {0}, 0, NONE, "a file name"},
@@ -87,7 +97,9 @@ const char *dbguard_set_name(dbguard_set_t set)
         "DBGuardPasswordFile", "DBGuardOutage", "DBGuardLint",
         "DBGuardQueue length", "DBGuardQueue patience",
         "DBGuardRetryAfter min", "DBGuardRetryAfter max",
-        "DBGuardSnapshot every", "DBGuardSnapshot file", "DBGuardScoreboard"
+        "DBGuardClient session", "DBGuardClient ipv6-prefix",
+        "DBGuardClient hold", "DBGuardClient wait", "DBGuardSnapshot every",
+        "DBGuardSnapshot file", "DBGuardScoreboard"
     };
 
     return names[set];
@@ -118,18 +130,17 @@ static int read_word(dbguard_set_t set, const char *text, int64_t *number)
     return 0;
 }
 
-static int read_share(dbguard_set_t set, const char *text,
-                      dbguard_value_t *value)
+int dbguard_config_share(const char *text, int64_t min, int64_t max,
+                         int64_t most, int64_t *number, int *percent)
 {
     apr_size_t len = strlen(text);
     char digits[8];
 
-    value->percent = len > 1 && len < sizeof(digits) && text[len - 1] == '%';
-    if (!value->percent)
-        return dbguard_value_number(text, specs[set].min, specs[set].max,
-                                    &value->number);
+    *percent = len > 1 && len < sizeof(digits) && text[len - 1] == '%';
+    if (!*percent)
+        return dbguard_value_number(text, min, max, number);
     apr_cpystrn(digits, text, len);
-    return dbguard_value_number(digits, 0, 90, &value->number);
+    return dbguard_value_number(digits, min, most, number);
 }
 
 static int read_value(dbguard_set_t set, const char *text,
@@ -149,7 +160,12 @@ static int read_value(dbguard_set_t set, const char *text,
     case TYPE_NUMBER:
         return dbguard_value_number(text, min, max, &value->number);
     case TYPE_SHARE:
-        return read_share(set, text, value);
+        /* A reserve must leave something. */
+        return dbguard_config_share(text, min, max,
+                                    set == DBGUARD_SET_RESERVE ? 90 : 100,
+                                    &value->number, &value->percent);
+    case TYPE_COOKIES:
+        return dbguard_client_cookies(text);
     case TYPE_DURATION:
         return dbguard_value_duration(text, min, max, &value->number);
     case TYPE_SECONDS:
@@ -178,14 +194,13 @@ static int set_value(dbguard_value_t *value, dbguard_set_t set,
     return 1;
 }
 
-static const char *where(const cmd_parms *cmd)
+const char *dbguard_config_where(const cmd_parms *cmd)
 {
     return apr_psprintf(cmd->pool, "%s:%d", cmd->directive->filename,
                         cmd->directive->line_num);
 }
 
-/* The next word of *rest, or NULL when a quotation mark is left open. */
-static const char *next_word(apr_pool_t *p, const char **rest)
+const char *dbguard_config_word(apr_pool_t *p, const char **rest)
 {
     char quote = **rest;
 
@@ -204,12 +219,12 @@ static const char *next_word(apr_pool_t *p, const char **rest)
 static const char *read_database(apr_pool_t *p, const char *args,
                                  dbguard_dsn_t *dsn)
 {
-    const char *word = next_word(p, &args);
+    const char *word = dbguard_config_word(p, &args);
     const char *error = word != NULL ? dbguard_dsn_parse(dsn, word)
                                      : "a quotation mark is left open";
 
     while (error == NULL && *args != '\0') {
-        word = next_word(p, &args);
+        word = dbguard_config_word(p, &args);
         error = word != NULL ? dbguard_dsn_option(dsn, word)
                              : "a quotation mark is left open";
         if (error != NULL)
@@ -221,8 +236,8 @@ static const char *read_database(apr_pool_t *p, const char *args,
 
 /* --- refusing one -------------------------------------------------------- */
 
-static const char *complain(cmd_parms *cmd, const char *what,
-                            const char *value, const char *allowed)
+const char *dbguard_config_wrong(apr_pool_t *p, const char *what,
+                                 const char *value, const char *allowed)
 {
     const char *hint = "";
 
@@ -230,13 +245,17 @@ static const char *complain(cmd_parms *cmd, const char *what,
         hint = " (a variable in it is not defined)";
     else if (strchr(value, '#') != NULL)
         hint = " (a comment needs a line of its own)";
-    return apr_psprintf(cmd->pool, "DBGUARD0011: %s: '%s' is not %s%s", what,
-                        value, allowed, hint);
+    return apr_psprintf(p, "DBGUARD0011: %s: '%s' is not %s%s", what, value,
+                        allowed, hint);
 }
 
-/* An error at a start or in a configtest; in a reload, a line in the log, and
- * NULL: then the caller keeps what was. */
-static const char *stop_or_keep(cmd_parms *cmd, const char *error,
+static const char *complain(cmd_parms *cmd, const char *what,
+                            const char *value, const char *allowed)
+{
+    return dbguard_config_wrong(cmd->pool, what, value, allowed);
+}
+
+const char *dbguard_config_stop(cmd_parms *cmd, const char *error,
                                 const char *keeps)
 {
     if (!dbguard_shm_reloading())
@@ -245,12 +264,28 @@ static const char *stop_or_keep(cmd_parms *cmd, const char *error,
     ap_log_error(APLOG_MARK, APLOG_CRIT, 0, NULL,
                  "DBGUARD0012: %s: %s; a reload cannot stop here, so %s "
                  "until this line is corrected and the server reloaded",
-                 where(cmd), error, keeps);
+                 dbguard_config_where(cmd), error, keeps);
     return NULL;
 }
 
-/* All settings of this directive go back to their last good values. */
-static void keep_last_good(cmd_parms *cmd, dbguard_server_t *server)
+/* Settings, a bit each. */
+typedef unsigned dbguard_sets_t;
+
+/* All settings of this directive: it cannot be told which one was meant. */
+static dbguard_sets_t all_of(const char *directive)
+{
+    dbguard_sets_t all = 0;
+    int set;
+
+    for (set = 0; set < DBGUARD_SETS; set++)
+        if (strcasecmp(specs[set].directive, directive) == 0)
+            all |= 1U << set;
+    return all;
+}
+
+/* What was refused goes back to its last good value. */
+static void keep_last_good(cmd_parms *cmd, dbguard_server_t *server,
+                           dbguard_sets_t bad)
 {
     int set;
 
@@ -259,9 +294,10 @@ static void keep_last_good(cmd_parms *cmd, dbguard_server_t *server)
 
         const char *source = apr_psprintf(
             cmd->pool, "%s (%s was refused)",
-            text != NULL ? "last good value" : "default", where(cmd));
+            text != NULL ? "last good value" : "default",
+            dbguard_config_where(cmd));
 
-        if (strcasecmp(specs[set].directive, cmd->cmd->name) != 0)
+        if (!(bad & 1U << set))
             continue;
         if (text != NULL)
             set_value(&server->set[set], set, apr_pstrdup(cmd->pool, text),
@@ -273,15 +309,6 @@ static void keep_last_good(cmd_parms *cmd, dbguard_server_t *server)
             server->set[set].source = source;
         server->set[set].valid = 0;
     }
-}
-
-static const char *refuse_setting(cmd_parms *cmd, dbguard_server_t *server,
-                                  const char *error)
-{
-    error = stop_or_keep(cmd, error, "the last good value stays in force");
-    if (error == NULL)
-        keep_last_good(cmd, server);
-    return error;
 }
 
 /* --- DBGuardEngine, -Budget, -Queue, -RetryAfter, -Scoreboard ----------- */
@@ -307,38 +334,57 @@ static const char *only_argument(cmd_parms *cmd, dbguard_server_t *server,
 {
     dbguard_set_t set = find_set(cmd->cmd->name, NULL);
     const char *rest = args;
-    const char *word = next_word(cmd->pool, &rest);
+    const char *word = dbguard_config_word(cmd->pool, &rest);
 
     if (word == NULL || *rest != '\0')
         return complain(cmd, cmd->cmd->name, args, specs[set].allowed);
-    if (!set_value(&server->set[set], set, word, where(cmd)))
+    if (!set_value(&server->set[set], set, word, dbguard_config_where(cmd)))
         return complain(cmd, cmd->cmd->name, word, specs[set].allowed);
     return NULL;
 }
 
-static const char *key_values(cmd_parms *cmd, dbguard_server_t *server,
-                              const char *args)
+/* A word of several, or NULL: none can be read in what is left. *bad gets what
+ * it was to set and does not. */
+static const char *key_value(cmd_parms *cmd, dbguard_server_t *server,
+                             const char *word, const char *args,
+                             dbguard_sets_t *bad)
 {
     const char *name = cmd->cmd->name;
+    const char *equals = word != NULL ? strchr(word, '=') : NULL;
+    dbguard_set_t set = DBGUARD_SETS;
+
+    if (equals != NULL)
+        set = find_set(name, apr_pstrmemdup(cmd->pool, word, equals - word));
+    if (set == DBGUARD_SETS) {
+        *bad |= all_of(name);
+        return complain(cmd, name, word ? word : args, cmd->cmd->errmsg);
+    }
+    if (set_value(&server->set[set], set, equals + 1,
+                  dbguard_config_where(cmd)))
+        return NULL;
+    *bad |= 1U << set;
+    return complain(cmd, dbguard_set_name(set), equals + 1, specs[set].allowed);
+}
+
+/* All words; the first error of several. */
+static const char *key_values(cmd_parms *cmd, dbguard_server_t *server,
+                              const char *args, dbguard_sets_t *bad)
+{
     const char *rest = args;
+    const char *error = NULL;
 
     if (*rest == '\0')
-        return complain(cmd, name, "", cmd->cmd->errmsg);
+        error = complain(cmd, cmd->cmd->name, "", cmd->cmd->errmsg);
     while (*rest != '\0') {
-        const char *word = next_word(cmd->pool, &rest);
-        const char *equals = word != NULL ? strchr(word, '=') : NULL;
-        dbguard_set_t set = DBGUARD_SETS;
+        const char *word = dbguard_config_word(cmd->pool, &rest);
+        const char *wrong = key_value(cmd, server, word, args, bad);
 
-        if (equals != NULL)
-            set = find_set(name, apr_pstrmemdup(cmd->pool, word,
-                                                equals - word));
-        if (set == DBGUARD_SETS)
-            return complain(cmd, name, word ? word : args, cmd->cmd->errmsg);
-        if (!set_value(&server->set[set], set, equals + 1, where(cmd)))
-            return complain(cmd, dbguard_set_name(set), equals + 1,
-                            specs[set].allowed);
+        if (error == NULL)
+            error = wrong;
+        if (word == NULL)
+            break;
     }
-    return NULL;
+    return error;
 }
 
 /* min goes up to max. A default gives way to what was written. */
@@ -386,7 +432,7 @@ static const char *database(cmd_parms *cmd, dbguard_server_t *server,
 
     if (error == NULL
         && set_value(&server->set[DBGUARD_SET_DATABASE], DBGUARD_SET_DATABASE,
-                     args, where(cmd))) {
+                     args, dbguard_config_where(cmd))) {
         server->dsn = dsn;
         return NULL;
     }
@@ -401,21 +447,34 @@ static const char *setting(cmd_parms *cmd, void *dir, const char *args)
     dbguard_server_t *server = ap_get_module_config(
         cmd->server->module_config, &dbguard_module);
     const char *error = ap_check_cmd_context(cmd, GLOBAL_ONLY);
+    dbguard_sets_t bad = 0;
 
     (void)dir;
     if (error != NULL)
-        return stop_or_keep(cmd, apr_pstrcat(cmd->pool, "DBGUARD0011: ", error,
-                                             NULL),
-                            "it is ignored");
+        return dbguard_config_stop(cmd, apr_pstrcat(cmd->pool, "DBGUARD0011: ",
+                                                    error, NULL),
+                                   "it is ignored");
     if (find_set(cmd->cmd->name, NULL) == DBGUARD_SET_DATABASE)
         error = database(cmd, server, args);
     else if (find_set(cmd->cmd->name, NULL) != DBGUARD_SETS)
         error = only_argument(cmd, server, args);
     else
-        error = key_values(cmd, server, args);
+        error = key_values(cmd, server, args, &bad);
     if (error == NULL)
         error = order_retry(cmd, server, args);
-    return error ? refuse_setting(cmd, server, error) : NULL;
+    if (error == NULL)
+        return NULL;
+    error = dbguard_config_stop(cmd, error,
+                                "the last good value stays in force");
+    if (error != NULL)
+        return error;
+    if (bad == 0)
+        bad = all_of(cmd->cmd->name);
+    keep_last_good(cmd, server, bad);
+    /* What was good of it does not go with what stays. */
+    if (order_retry(cmd, server, args) != NULL)
+        keep_last_good(cmd, server, all_of(cmd->cmd->name));
+    return NULL;
 }
 
 /* --- DBGuardRefusal ----------------------------------------------------- */
@@ -434,16 +493,16 @@ static const char *refusal_word(cmd_parms *cmd, dbguard_server_t *server,
             return complain(cmd, "DBGuardRefusal status", value,
                             "a whole number from 400 to 599");
         server->status = (int)status;
-        server->status_source = where(cmd);
+        server->status_source = dbguard_config_where(cmd);
         return NULL;
     }
     if (strncasecmp(word, "html=", 5) == 0) {
         server->html = dbguard_body_read(cmd->pool, value, &error);
-        server->html_source = where(cmd);
+        server->html_source = dbguard_config_where(cmd);
     }
     else if (strncasecmp(word, "json=", 5) == 0) {
         server->json = dbguard_body_read(cmd->pool, value, &error);
-        server->json_source = where(cmd);
+        server->json_source = dbguard_config_where(cmd);
     }
     else
         return complain(cmd, cmd->cmd->name, word, cmd->cmd->errmsg);
@@ -462,15 +521,43 @@ static unsigned refusal_part(const char *word)
     return DBGUARD_BAD_STATUS | DBGUARD_BAD_HTML | DBGUARD_BAD_JSON;
 }
 
-/* The last good values of a DBGuardRefusal are kept under the place where its
- * server is defined. */
+/* The <VirtualHost> of a server in the tree of the configuration, or NULL. */
+static const ap_directive_t *find_host(const ap_directive_t *d,
+                                       const server_rec *s)
+{
+    const ap_directive_t *found = NULL;
+
+    for (; d != NULL && found == NULL; d = d->next) {
+        if ((unsigned)d->line_num == s->defn_line_number
+            && strcasecmp(d->directive, "<VirtualHost") == 0
+            && strcmp(d->filename, s->defn_name) == 0)
+            found = d;
+        else
+            found = find_host(d->first_child, s);
+    }
+    return found;
+}
+
+/* The last good values of a DBGuardRefusal are kept under address and name of
+ * its server: a line more above it moves neither. In the tree, since its
+ * ServerName may be read after its DBGuardRefusal. */
 static const char *refusal_key(apr_pool_t *p, const server_rec *s,
                                const char *part)
 {
+    const ap_directive_t *host, *d;
+    const char *name = "";
+
     if (!s->is_virtual)
         return apr_pstrcat(p, "DBGuardRefusal ", part, NULL);
-    return apr_psprintf(p, "DBGuardRefusal %s of %s:%u", part, s->defn_name,
-                        s->defn_line_number);
+    host = find_host(ap_conftree, s);
+    if (host == NULL)
+        return apr_psprintf(p, "DBGuardRefusal %s of %s:%u", part,
+                            s->defn_name, s->defn_line_number);
+    for (d = host->first_child; d != NULL; d = d->next)
+        if (strcasecmp(d->directive, "ServerName") == 0)
+            name = d->args;
+    return apr_psprintf(p, "DBGuardRefusal %s of %s at %s", part, name,
+                        host->args);
 }
 
 static const char *body_key(apr_pool_t *p, const char *file)
@@ -493,7 +580,8 @@ static const dbguard_body_t *last_body(cmd_parms *cmd, const char *part)
 static void keep_last_refusal(cmd_parms *cmd, dbguard_server_t *server)
 {
     const char *source = apr_psprintf(
-        cmd->pool, "last good value (%s was refused)", where(cmd));
+        cmd->pool, "last good value (%s was refused)",
+        dbguard_config_where(cmd));
     const char *status = dbguard_shm_last_good(
         refusal_key(cmd->pool, cmd->server, "status"));
     unsigned bad = server->refusal_bad;
@@ -534,6 +622,7 @@ void dbguard_config_remember(server_rec *main_server)
         if (value[set].valid)
             dbguard_shm_keep(main_server, dbguard_set_name(set),
                              value[set].text);
+    dbguard_class_remember(main_server);
     for (s = main_server; s != NULL; s = s->next) {
         const dbguard_server_t *server = dbguard_server(s);
 
@@ -553,13 +642,13 @@ static const char *set_refusal(cmd_parms *cmd, void *dir, const char *args)
 
     (void)dir;
     if (error != NULL)
-        return stop_or_keep(cmd, apr_pstrcat(cmd->pool, "DBGUARD0011: ", error,
-                                             NULL),
-                            "it is ignored");
+        return dbguard_config_stop(cmd, apr_pstrcat(cmd->pool, "DBGUARD0011: ",
+                                                    error, NULL),
+                                   "it is ignored");
     if (*rest == '\0')
         error = complain(cmd, cmd->cmd->name, "", cmd->cmd->errmsg);
     while (*rest != '\0') {
-        const char *word = next_word(cmd->pool, &rest);
+        const char *word = dbguard_config_word(cmd->pool, &rest);
         const char *wrong = word != NULL
                                 ? refusal_word(cmd, server, word)
                                 : complain(cmd, cmd->cmd->name, args,
@@ -574,7 +663,8 @@ static const char *set_refusal(cmd_parms *cmd, void *dir, const char *args)
     }
     if (error == NULL)
         return NULL;
-    error = stop_or_keep(cmd, error, "the last good answer stays in force");
+    error = dbguard_config_stop(cmd, error,
+                                "the last good answer stays in force");
     if (error == NULL)
         keep_last_refusal(cmd, server);
     return error;
@@ -587,7 +677,7 @@ static const char *set_guard(cmd_parms *cmd, void *config, const char *args)
     dbguard_dir_t *dir = config;
     const char *error = ap_check_cmd_context(cmd, NOT_IN_LIMIT);
     const char *rest = args;
-    const char *word = next_word(cmd->pool, &rest);
+    const char *word = dbguard_config_word(cmd->pool, &rest);
 
     if (word == NULL)
         word = args;
@@ -597,11 +687,16 @@ static const char *set_guard(cmd_parms *cmd, void *config, const char *args)
         dir->guard = 0;
     else if (*rest == '\0' && strcasecmp(word, "On") == 0)
         dir->guard = 1;
+    else if (*rest == '\0'
+             && (dir->ref = dbguard_class_ref(cmd, word)) != NULL)
+        dir->guard = 1;
     else
         error = complain(cmd, cmd->cmd->name, *rest ? args : word,
-                         "one of On, Off");
+                         "one of On, Off, or a class that a DBGuardClass "
+                         "defines");
     if (error != NULL) {
-        error = stop_or_keep(cmd, error, "what it applies to is guarded");
+        error = dbguard_config_stop(
+            cmd, error, "what it applies to is guarded, in no class");
         dir->guard = 1;
         guarded_in_doubt++;
     }
@@ -617,7 +712,12 @@ const command_rec dbguard_commands[] = {
     AP_INIT_RAW_ARGS("DBGuardEngine", setting, NULL, EVERYWHERE,
                      "one of On, Off, DryRun"),
     AP_INIT_RAW_ARGS("DBGuard", set_guard, NULL, EVERYWHERE,
-                     "one of On, Off"),
+                     "On, Off or a class"),
+    AP_INIT_RAW_ARGS("DBGuardClass", dbguard_class_set, NULL, EVERYWHERE,
+                     "a name, then min=SHARE, max=SHARE, patience=DURATION, "
+                     "hold=DURATION or weight=N"),
+    AP_INIT_RAW_ARGS("DBGuardClient", setting, NULL, EVERYWHERE,
+                     "session=COOKIE,..., ipv6-prefix=N, hold=SHARE or wait=N"),
     AP_INIT_RAW_ARGS("DBGuardBudget", setting, NULL, EVERYWHERE,
                      "a whole number of tokens, or auto"),
     AP_INIT_RAW_ARGS("DBGuardReserve", setting, NULL, EVERYWHERE,
@@ -681,6 +781,7 @@ void *dbguard_dir_create(apr_pool_t *p, char *unused)
 
     (void)unused;
     dir->guard = -1;
+    dir->ref = NULL;
     return dir;
 }
 
@@ -690,6 +791,7 @@ void *dbguard_dir_merge(apr_pool_t *p, void *b, void *a)
     dbguard_dir_t *dir = apr_palloc(p, sizeof(*dir));
 
     dir->guard = add->guard >= 0 ? add->guard : base->guard;
+    dir->ref = add->guard >= 0 ? add->ref : base->ref;
     return dir;
 }
 
@@ -705,4 +807,5 @@ static int forget(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp)
 void dbguard_config_register(void)
 {
     ap_hook_pre_config(forget, NULL, NULL, APR_HOOK_MIDDLE);
+    dbguard_class_register();
 }

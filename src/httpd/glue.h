@@ -19,7 +19,7 @@ extern module AP_MODULE_DECLARE_DATA dbguard_module;
 
 APLOG_USE_MODULE(dbguard);
 
-/* The name of the class of every guarded request. */
+/* What the class is called that everybody is in who is in no other. */
 #define DBGUARD_CLASS_DEFAULT "default"
 
 /* --- config.c: directives ------------------------------------------------ */
@@ -43,6 +43,10 @@ typedef enum dbguard_set_t {
     DBGUARD_SET_QUEUE_PATIENCE,
     DBGUARD_SET_RETRY_MIN,
     DBGUARD_SET_RETRY_MAX,
+    DBGUARD_SET_CLIENT_SESSION,
+    DBGUARD_SET_CLIENT_PREFIX,
+    DBGUARD_SET_CLIENT_HOLD,
+    DBGUARD_SET_CLIENT_WAIT,
     DBGUARD_SET_SNAPSHOT_EVERY,
     DBGUARD_SET_SNAPSHOT_FILE,
     DBGUARD_SET_SCOREBOARD,
@@ -80,8 +84,17 @@ typedef struct dbguard_server_t {
     unsigned refusal_bad; /* DBGUARD_BAD_ bits: what a reload could not take */
 } dbguard_server_t;
 
+/* The class that a place with DBGuard NAME is in; all that say the same name
+ * share one. */
+typedef struct dbguard_classref_t {
+    const char *name;
+    uint32_t place; /* in limits.classes, once it is in force; 0 when it has
+                       none: it counts as being in no class */
+} dbguard_classref_t;
+
 typedef struct dbguard_dir_t {
-    int guard; /* 1 On, 0 Off, -1 not set */
+    int guard; /* 1 On or a class, 0 Off, -1 not set */
+    const dbguard_classref_t *ref; /* NULL: no class */
 } dbguard_dir_t;
 
 extern const command_rec dbguard_commands[];
@@ -102,6 +115,34 @@ const char *dbguard_set_name(dbguard_set_t set);
  * are guarded because what they said was refused in a reload. */
 int dbguard_config_guarded(int *refused);
 
+/* --- config_class.c: classes --------------------------------------------- */
+
+#define DBGUARD_CLASSES_MAX 16 /* that can be configured: so many again are in
+                                  force while requests from before a reload run,
+                                  and there are DBGUARD_CLASSES places */
+
+/* One that is in effect. */
+typedef struct dbguard_named_t {
+    dbguard_class_t class;
+    const char *text;   /* as it would be written */
+    const char *source; /* file:line */
+    int valid;
+} dbguard_named_t;
+
+/* All of them, in the order of the configuration. */
+const dbguard_named_t *dbguard_class_list(int *number);
+/* The line that was refused, when no class is left; or NULL. */
+const char *dbguard_class_refused(void);
+/* Fill in limits: each class in its place, beside those that are on the board
+ * already. */
+void dbguard_class_fill(const dbguard_shared_t *shared,
+                        dbguard_limits_t *limits);
+/* These limits are in force: whoever names a class shall find its place. */
+void dbguard_class_resolve(server_rec *s, const dbguard_limits_t *limits);
+/* Do the minimums fit what the database has told? 0 when not, and the log says
+ * so. */
+int dbguard_class_fits(server_rec *s, const dbguard_shared_t *shared);
+
 /* --- shm.c: the segment -------------------------------------------------- */
 
 /* The board of this process, or NULL while there is none. */
@@ -118,6 +159,9 @@ int dbguard_shm_continue(void);
  * graceful restart. nslots matters for a new one only. Logs what went wrong. */
 apr_status_t dbguard_shm_open(server_rec *s, const char *file,
                               uint32_t nslots);
+/* What keeps a segment from being made at `file`, as far as its directory
+ * shows; NULL when nothing does. */
+const char *dbguard_shm_obstacle(apr_pool_t *p, const char *file);
 /* Where the number of the monitor's process is kept over a reload. */
 int *dbguard_shm_monitor(void);
 /* The file of the segment in use, or NULL. */
@@ -163,6 +207,8 @@ typedef struct dbguard_record_t {
     int holds;           /* a token is out for it now */
     int refused;         /* it was answered by the refusal */
     const char *verdict; /* as in the log */
+    const char *class;
+    int64_t lease;       /* its token comes back after so long; 0: with it */
     char *endpoint;
     int64_t waited;      /* microseconds */
     int64_t held;        /* microseconds, of all tokens that came back; -1
@@ -188,7 +234,18 @@ const dbguard_body_t *dbguard_body_read(apr_pool_t *p, const char *file,
 void dbguard_refusal_register(void);
 /* Answer r with the refusal: nothing but this writes to the client. The value
  * a handler returns. */
-int dbguard_refusal_send(request_rec *r, int64_t retry_after);
+int dbguard_refusal_send(request_rec *r, const dbguard_promise_t *retry);
+
+/* --- client.c: whose request it is ---------------------------------------- */
+
+/* Can these names of cookies be read? */
+int dbguard_client_cookies(const char *names);
+/* From now on, in this process and its children, these settings count. */
+void dbguard_client_configure(apr_pool_t *p, const dbguard_server_t *server);
+/* Address, session, and what an operator is shown. */
+void dbguard_client_identify(const request_rec *root,
+                             const dbguard_board_t *board,
+                             dbguard_visitor_t *visitor);
 
 /* --- the rest ------------------------------------------------------------ */
 

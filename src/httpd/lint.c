@@ -8,6 +8,9 @@
  *     start, second pass  unless the first did   the error log      no
  *     reload              no: what is known      the error log      no
  *
+ * A configtest and the first pass fail, whatever DBGuardLint says, when no
+ * scoreboard can be made where it is to be.
+ *
  * Invariants
  *   - What may fail is a configtest and the first pass of a start. In the
  *     second one httpd has left its terminal, and the exit code would be lost;
@@ -523,21 +526,26 @@ static int refuse(server_rec *s, uint32_t mismatches)
 
 static int judge(apr_pool_t *p, server_rec *s, occasion_t occasion, int dumps)
 {
-    int refuses = dbguard_server(s)->set[DBGUARD_SET_LINT].number
-                  == DBGUARD_LINT_REFUSE;
+    int may_refuse = dbguard_server(s)->set[DBGUARD_SET_LINT].number
+                         == DBGUARD_LINT_REFUSE
+                     && (occasion == CONFIGTEST || occasion == FIRST_PASS);
     dbguard_lint_t lint = {0};
     const dbguard_shared_t *shown = prepare(p, s, occasion, &lint);
     uint32_t mismatches;
+    int refuses, fits = 1;
 
     dbguard_lint_run(&lint, quiet, NULL, &mismatches);
-    refuses = refuses && mismatches > 0
-              && (occasion == CONFIGTEST || occasion == FIRST_PASS);
+    refuses = may_refuse && mismatches > 0;
     if (dumps)
         dump(shown, &lint);
     else if (occasion != FIRST_PASS || refuses)
         dbguard_lint_run(&lint, log_finding, s, NULL);
+    if (!dumps && (occasion != FIRST_PASS || may_refuse))
+        fits = dbguard_class_fits(s, shown);
     if (refuses)
         return refuse(s, mismatches);
+    if (may_refuse && !fits)
+        return HTTP_INTERNAL_SERVER_ERROR;
     if (occasion == FIRST_PASS)
         keep_learnt(&lint);
     return OK;
@@ -563,6 +571,24 @@ static occasion_t occasion_now(void)
     return is_reload() ? RELOAD : SECOND_PASS;
 }
 
+/* In the second pass the terminal is gone. */
+static int has_place(apr_pool_t *p, server_rec *s)
+{
+    const dbguard_value_t *set
+        = &dbguard_server(s)->set[DBGUARD_SET_SCOREBOARD];
+    const char *file = ap_runtime_dir_relative(p, set->text);
+    const char *why = file != NULL ? dbguard_shm_obstacle(p, file)
+                                   : "not a name of a file";
+
+    if (why == NULL)
+        return 1;
+    ap_log_error(APLOG_MARK, APLOG_EMERG, 0, s,
+                 "DBGUARD0010: cannot make the scoreboard %s "
+                 "(DBGuardScoreboard %s, %s): %s", file ? file : set->text,
+                 set->text, set->source, why);
+    return 0;
+}
+
 static int check_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp,
                         server_rec *s)
 {
@@ -579,8 +605,12 @@ static int check_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp,
          || ap_state_query(AP_SQ_RUN_MODE) == AP_SQ_RM_CONFIG_DUMP)
         && !dumps)
         return OK;
-    if (occasion == FIRST_PASS
-        && (lint != DBGUARD_LINT_REFUSE || running_parent(ptemp) != 0))
+    if (occasion == FIRST_PASS && running_parent(ptemp) != 0)
+        return OK;
+    if ((occasion == CONFIGTEST || occasion == FIRST_PASS)
+        && !has_place(ptemp, s))
+        return HTTP_INTERNAL_SERVER_ERROR;
+    if (occasion == FIRST_PASS && lint != DBGUARD_LINT_REFUSE)
         return OK;
     gather(ptemp, s);
     if (lint == DBGUARD_LINT_OFF && !dumps)

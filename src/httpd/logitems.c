@@ -36,8 +36,10 @@ static const char *held(request_rec *r, char *unused)
 
 static const char *class(request_rec *r, char *unused)
 {
+    const dbguard_record_t *record = dbguard_request_record(r);
+
     (void)unused;
-    return dbguard_request_record(r) ? DBGUARD_CLASS_DEFAULT : "-";
+    return record ? record->class : "-";
 }
 
 static const char *endpoint(request_rec *r, char *unused)

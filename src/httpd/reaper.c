@@ -7,6 +7,8 @@
 
 #include <errno.h>
 #include <signal.h>
+#include <stdio.h>
+#include <string.h>
 
 #include "ap_mpm.h"
 #include "http_main.h"
@@ -41,6 +43,37 @@ static void reap(server_rec *s, pid_t pid)
                      taken);
 }
 
+/* Has it ended, without anybody having reaped it? A leader whose threads go on
+ * is shown as a zombie, too. */
+static int is_zombie(pid_t pid)
+{
+    char name[40], text[512];
+    const char *rest;
+    char state = '?';
+    long threads = 0;
+    size_t len;
+    FILE *f;
+
+    snprintf(name, sizeof(name), "/proc/%ld/stat", (long)pid);
+    f = fopen(name, "re");
+    if (f == NULL)
+        return 0;
+    len = fread(text, 1, sizeof(text) - 1, f);
+    fclose(f);
+    text[len] = '\0';
+    /* The name of the command may hold anything; numbers follow. */
+    rest = strrchr(text, ')');
+    return rest != NULL
+           && sscanf(rest, ") %c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %*u "
+                     "%*u %*d %*d %*d %*d %ld", &state, &threads) == 2
+           && state == 'Z' && threads <= 1;
+}
+
+static int is_gone(pid_t pid)
+{
+    return kill(pid, 0) == 0 ? is_zombie(pid) : errno == ESRCH;
+}
+
 void dbguard_reaper_sweep(void)
 {
     dbguard_board_t *board = dbguard_board();
@@ -59,7 +92,7 @@ void dbguard_reaper_sweep(void)
         pid_t pid = shared->slots[i].visitor.pid;
 
         if (shared->slots[i].state != DBGUARD_FREE && pid > 0
-            && kill(pid, 0) != 0 && errno == ESRCH)
+            && is_gone(pid))
             reap(ap_server_conf, pid);
     }
 }

@@ -6,26 +6,35 @@
  *     no ErrorDocument (which may well be a PHP page) runs.
  *   - No content filter of the place sees it, as with httpd's own error pages;
  *     "Header always" still applies.
- *   - It is never cached, and its length is exact, with HEAD as well. */
+ *   - It is never cached, and its length is exact, with HEAD as well.
+ *   - It waits for nobody: who sends a body slowly finds the connection
+ *     closed. */
+
+#include <poll.h>
 
 #include "apr_file_io.h"
 #include "apr_lib.h"
+#include "apr_portable.h"
 #include "apr_strings.h"
 #include "http_core.h"
 #include "http_protocol.h"
 #include "http_request.h"
 
+#include "clock.h"
 #include "glue.h"
 
 #define SECOND 1000000
 
-/* Where a body names the seconds of Retry-After. */
+/* Where a body names the seconds of Retry-After: whole ones in a page, and
+ * with milliseconds in JSON. */
 #define PLACE "@RETRY_AFTER@"
 
 #define BODY_MAX (1024 * 1024)
 
-/* A request body up to this size is read, so that the connection can go on. */
+/* A request body up to this size that comes within this time is read, so that
+ * the connection can go on. A browser sends it right after the headers. */
 #define DISCARD_MAX (64 * 1024)
+#define DISCARD_TIME (SECOND / 10)
 
 /* A body, cut where the seconds go. */
 struct dbguard_body_t {
@@ -175,8 +184,47 @@ static int is_navigation(const request_rec *r)
            && (mode == NULL || strcmp(mode, "navigate") == 0);
 }
 
+/* Is there something to read before that time? */
+static int readable(const request_rec *r, int64_t until)
+{
+    int64_t left = (until - dbguard_clock_now()) / 1000;
+    apr_socket_t *socket = ap_get_conn_socket(r->connection);
+    struct pollfd fd = {-1, POLLIN, 0};
+
+    return left > 0 && r->connection->master == NULL && socket != NULL
+           && apr_os_sock_get(&fd.fd, socket) == APR_SUCCESS && fd.fd >= 0
+           && poll(&fd, 1, (int)left) == 1;
+}
+
+/* Read the body away. 0 when its end has not come within DISCARD_TIME: then
+ * the rest is still to come. */
+static int discard_body(request_rec *r)
+{
+    int64_t until = dbguard_clock_now() + DISCARD_TIME;
+    apr_bucket_brigade *bb
+        = apr_brigade_create(r->pool, r->connection->bucket_alloc);
+    int complete = 0, goes_on = 1;
+
+    while (!complete && goes_on) {
+        apr_status_t rv
+            = ap_get_brigade(r->input_filters, bb, AP_MODE_READBYTES,
+                             APR_NONBLOCK_READ, HUGE_STRING_LEN);
+
+        complete = rv == APR_SUCCESS && !APR_BRIGADE_EMPTY(bb)
+                   && APR_BUCKET_IS_EOS(APR_BRIGADE_LAST(bb));
+        if (rv == APR_SUCCESS && !APR_BRIGADE_EMPTY(bb))
+            goes_on = dbguard_clock_now() < until;
+        else
+            goes_on = (rv == APR_SUCCESS || APR_STATUS_IS_EAGAIN(rv))
+                      && readable(r, until);
+        apr_brigade_cleanup(bb);
+    }
+    return complete;
+}
+
 /* A body that nobody reads would be taken for the next request. Reading a long
- * one would keep the worker that is to be freed. */
+ * or slow one would keep the worker that is to be freed, and so would lingering
+ * for half a minute after the last byte of the answer. */
 static void dispose_of_body(request_rec *r)
 {
     const char *length = apr_table_get(r->headers_in, "Content-Length");
@@ -184,31 +232,39 @@ static void dispose_of_body(request_rec *r)
 
     if (r->main != NULL || (length == NULL && !chunked))
         return;
-    if (chunked || r->expecting_100 || apr_atoi64(length) > DISCARD_MAX
-        || ap_discard_request_body(r) != OK)
-        r->connection->keepalive = AP_CONN_CLOSE;
+    if (!chunked && !r->expecting_100 && apr_atoi64(length) <= DISCARD_MAX
+        && !ap_status_drops_connection(r->status) && discard_body(r))
+        return;
+    r->connection->keepalive = AP_CONN_CLOSE;
+    apr_table_setn(r->connection->notes, "short-lingering-close", "1");
 }
 
 static void write_body(request_rec *r, const dbguard_body_t *body,
-                       const char *seconds)
+                       const char *wait)
 {
     const char **piece = (const char **)body->pieces->elts;
     int i;
 
     for (i = 0; i < body->pieces->nelts; i++) {
         if (i > 0)
-            ap_rputs(seconds, r);
+            ap_rputs(wait, r);
         ap_rputs(piece[i], r);
     }
 }
 
-int dbguard_refusal_send(request_rec *r, int64_t retry_after)
+int dbguard_refusal_send(request_rec *r, const dbguard_promise_t *retry)
 {
     const dbguard_server_t *server = dbguard_server(r->server);
     int json = wants_json(r);
     const dbguard_body_t *body = json ? server->json : server->html;
-    const char *seconds = apr_psprintf(r->pool, "%d",
-                                       (int)(retry_after / SECOND));
+    const char *seconds
+        = apr_psprintf(r->pool, "%" APR_INT64_T_FMT, retry->seconds);
+    /* Never a little before its time. */
+    int64_t ms = (retry->after + 999) / 1000;
+    const char *wait
+        = json ? apr_psprintf(r->pool, "%" APR_INT64_T_FMT ".%03d", ms / 1000,
+                              (int)(ms % 1000))
+               : seconds;
 
     if (body == NULL)
         body = builtin[json];
@@ -218,6 +274,8 @@ int dbguard_refusal_send(request_rec *r, int64_t retry_after)
 
     apr_table_clear(r->headers_out);
     apr_table_setn(r->err_headers_out, "Retry-After", seconds);
+    apr_table_setn(r->err_headers_out, "DBGuard-Retry-After",
+                   apr_psprintf(r->pool, "%" APR_INT64_T_FMT, ms));
     apr_table_setn(r->err_headers_out, "Cache-Control", "no-store");
     if (!json && is_navigation(r))
         apr_table_setn(r->err_headers_out, "Refresh", seconds);
@@ -230,8 +288,8 @@ int dbguard_refusal_send(request_rec *r, int64_t retry_after)
                                 : "text/html; charset=utf-8");
     ap_set_content_length(r, (apr_off_t)(body->length
                                          + (body->pieces->nelts - 1)
-                                               * strlen(seconds)));
-    write_body(r, body, seconds);
+                                               * strlen(wait)));
+    write_body(r, body, wait);
     return OK;
 }
 

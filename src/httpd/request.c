@@ -58,20 +58,37 @@ static void give_back(dbguard_record_t *record)
     dbguard_board_t *board = dbguard_board();
     int64_t held;
 
-    if (!record->holds)
+    apr_status_t rv;
+
+    if (!record->holds || board == NULL)
         return;
-    record->holds = 0;
-    if (board == NULL
-        || dbguard_admission_leave(board, record->ticket, dbguard_clock_now(),
-                                   &held) != APR_SUCCESS
-        || held < 0)
-        return;
-    record->held = (record->held < 0 ? 0 : record->held) + held;
+    rv = dbguard_admission_leave(board, record->ticket, dbguard_clock_now(),
+                                 &held);
+    /* Whoever has the lock was stopped: there will be another occasion. */
+    record->holds = rv == ETIMEDOUT;
+    /* It came back before, when its lease ended. */
+    if (rv == APR_NOTFOUND && record->lease > 0) {
+        rv = APR_SUCCESS;
+        held = record->lease;
+    }
+    if (rv == APR_SUCCESS && held >= 0)
+        record->held = (record->held < 0 ? 0 : record->held) + held;
 }
 
-static apr_status_t pool_dies(void *record)
+/* The last occasion. */
+static apr_status_t pool_dies(void *data)
 {
-    give_back(record);
+    dbguard_record_t *record = data;
+    int tries = 0;
+
+    while (record->holds && tries++ < 3)
+        give_back(record);
+    if (record->holds)
+        ap_log_error(APLOG_MARK, APLOG_CRIT, 0, NULL,
+                     "DBGUARD0029: a token could not be given back: the lock "
+                     "of the scoreboard cannot be had, a process that has it "
+                     "must have been stopped. It comes back when process %d "
+                     "has ended", (int)process);
     return APR_SUCCESS;
 }
 
@@ -126,6 +143,9 @@ static int may_use_database(const request_rec *r)
     static const char *const own[] = {
         "default-handler", "server-status", "server-info", "balancer-manager",
         "ldap-status", "http2-status", "md-status",
+        /* Files again: mod_asis, mod_imagemap (by handler and by media type)
+         * and mod_negotiation, whose choice comes here again. */
+        "send-as-is", "imap-file", "application/x-httpd-imap", "type-map",
         /* mod_rewrite's way to an internal redirect: what it leads to comes
          * here again, with a handler of its own. */
         "redirect-handler", NULL
@@ -135,15 +155,13 @@ static int may_use_database(const request_rec *r)
     /* A file that no media type is known of has an empty handler. */
     if (r->handler == NULL || *r->handler == '\0')
         return 0;
-    /* PHP says 404 by itself to a script that is not there. */
-    if (strncmp(r->handler, "application/x-httpd-", 20) == 0)
-        return r->finfo.filetype != APR_NOFILE;
-    if (is_media_type(r))
-        return 0;
     for (i = 0; own[i] != NULL; i++)
         if (strcmp(r->handler, own[i]) == 0)
             return 0;
-    return 1;
+    /* PHP says 404 by itself to a script that is not there. */
+    if (strncmp(r->handler, "application/x-httpd-", 20) == 0)
+        return r->finfo.filetype != APR_NOFILE;
+    return !is_media_type(r);
 }
 
 /* --- words for the log -------------------------------------------------- */
@@ -177,23 +195,42 @@ static void set_environment(request_rec *r, const dbguard_record_t *record)
     apr_table_addn(env, "DBGUARD_VERDICT", record->verdict);
     apr_table_addn(env, "DBGUARD_WAIT",
                    dbguard_request_number(r->pool, record->waited));
-    apr_table_addn(env, "DBGUARD_CLASS", DBGUARD_CLASS_DEFAULT);
+    apr_table_addn(env, "DBGUARD_CLASS", record->class);
     apr_table_addn(env, "DBGUARD_ENDPOINT", record->endpoint);
 }
 
 /* At most one line every WARN_EVERY from all processes together. */
-static void warn_of_refusals(request_rec *r, const dbguard_board_t *board)
+static int may_warn(_Atomic int64_t *last)
+{
+    int64_t now = dbguard_clock_now();
+    int64_t warned = *last;
+
+    return (warned == 0 || now - warned >= WARN_EVERY)
+           && atomic_compare_exchange_strong(last, &warned, now);
+}
+
+static void warn_of_board(request_rec *r, const dbguard_shared_t *shared)
+{
+    uint32_t used = shared->prefix.held + shared->prefix.waiting
+                    + shared->settling;
+    const char *why = shared->prefix.closed
+                          ? "another one has replaced it in a reload; requests "
+                            "of processes from before are refused"
+                      : used >= shared->nslots
+                          ? "it has no slot left"
+                          : "it cannot be locked";
+
+    ap_log_rerror(APLOG_MARK, APLOG_WARNING, 0, r,
+                  "DBGUARD0022: refused because of the scoreboard, whatever "
+                  "tokens are free: %s (%u of %u slots in use)", why, used,
+                  shared->nslots);
+}
+
+static void warn_of_budget(request_rec *r, const dbguard_board_t *board)
 {
     dbguard_shared_t *shared = board->shared;
-    int64_t now = dbguard_clock_now();
-    int64_t warned = shared->warned;
-    uint64_t total;
+    uint64_t total = shared->counters.refused;
 
-    if (warned != 0 && now - warned < WARN_EVERY)
-        return;
-    if (!atomic_compare_exchange_strong(&shared->warned, &warned, now))
-        return;
-    total = shared->counters.refused;
     ap_log_rerror(APLOG_MARK, APLOG_WARNING, 0, r,
                   "DBGUARD0021: the budget of %u is used up: %u requests hold "
                   "a token, %u wait, %" APR_UINT64_T_FMT " have been refused "
@@ -213,10 +250,26 @@ static void log_refusal(request_rec *r, const dbguard_record_t *record,
     ap_log_rerror(APLOG_MARK, APLOG_INFO, 0, r,
                   "DBGUARD0020: %s after %" APR_INT64_T_FMT " us: %s",
                   record->verdict, record->waited, record->endpoint);
-    /* An outage is the monitor's to tell; who hung up is not refused. */
-    if (board != NULL && reason != DBGUARD_REASON_ABORTED
-        && reason != DBGUARD_REASON_DATABASE)
-        warn_of_refusals(r, board);
+    /* That there is no board has been said. */
+    if (board == NULL)
+        return;
+    switch (reason) {
+    case DBGUARD_REASON_BOARD:
+        if (may_warn(&board->shared->warned_board))
+            warn_of_board(r, board->shared);
+        break;
+    case DBGUARD_REASON_BUDGET:
+    case DBGUARD_REASON_PATIENCE:
+    case DBGUARD_REASON_TIMEOUT:
+    case DBGUARD_REASON_DISPLACED:
+        if (may_warn(&board->shared->warned))
+            warn_of_budget(r, board);
+        break;
+    default:
+        /* An outage is the monitor's to tell; a client or a class that has its
+         * share is as it was meant; who hung up is not refused. */
+        break;
+    }
 }
 
 /* --- waiting ------------------------------------------------------------ */
@@ -268,15 +321,14 @@ static void let_settle(int64_t start)
         ;
 }
 
-static void give_up(dbguard_board_t *board, dbguard_decision_t *d,
-                    dbguard_reason_t reason, int64_t now)
+/* The caller gives back what the ticket stands for. */
+static void give_up(const dbguard_board_t *board, dbguard_decision_t *d,
+                    dbguard_reason_t reason)
 {
-    int64_t held;
-
-    dbguard_admission_leave(board, d->ticket, now, &held);
     d->outcome = d->would = DBGUARD_REFUSED;
     d->reason = reason;
-    d->retry_after = board->shared->limits.retry_max;
+    d->retry.after = board->shared->limits.retry_min;
+    d->retry.seconds = d->retry.after / SECOND;
 }
 
 static void wait_for_token(request_rec *r, dbguard_board_t *board,
@@ -292,13 +344,14 @@ static void wait_for_token(request_rec *r, dbguard_board_t *board,
 
         sleep_until(wake, tick < d->deadline ? tick : d->deadline);
         now = dbguard_clock_now();
-        if (client_gone(r))
-            give_up(board, d, DBGUARD_REASON_ABORTED, now);
-        else if (now > last)
-            give_up(board, d, DBGUARD_REASON_BOARD, now);
-        else
-            dbguard_admission_poll(board, d->ticket, now, d);
-        if (now >= tick)
+        if (client_gone(r)) {
+            give_up(board, d, DBGUARD_REASON_ABORTED);
+            break;
+        }
+        dbguard_admission_poll(board, d->ticket, now, d);
+        if (d->outcome == DBGUARD_WAIT && now > last)
+            give_up(board, d, DBGUARD_REASON_BOARD);
+        if (d->outcome == DBGUARD_WAIT && now >= tick)
             dbguard_reaper_sweep();
     }
 }
@@ -313,6 +366,7 @@ static dbguard_record_t *record_for(request_rec *root)
     if (record == NULL) {
         record = apr_pcalloc(root->pool, sizeof(*record));
         record->held = -1;
+        record->class = DBGUARD_CLASS_DEFAULT;
         /* The path that was asked for: not what rewriting made of it. */
         dbguard_endpoint_fold(root->method, root->parsed_uri.path, endpoint,
                               sizeof(endpoint));
@@ -327,7 +381,8 @@ static dbguard_record_t *record_for(request_rec *root)
 /* A decision, and what it means for the record. Returns when the request may
  * go on, or is refused. */
 static void ask(request_rec *r, const request_rec *root,
-                dbguard_record_t *record, dbguard_decision_t *d)
+                const dbguard_classref_t *ref, dbguard_record_t *record,
+                dbguard_decision_t *d)
 {
     dbguard_board_t *board = dbguard_board();
     dbguard_visitor_t visitor = {0};
@@ -338,14 +393,17 @@ static void ask(request_rec *r, const request_rec *root,
         memset(d, 0, sizeof(*d));
         d->outcome = d->would = DBGUARD_REFUSED;
         d->reason = DBGUARD_REASON_BOARD;
-        d->retry_after
-            = dbguard_server(r->server)->set[DBGUARD_SET_RETRY_MAX].number;
+        d->retry.after
+            = dbguard_server(r->server)->set[DBGUARD_SET_RETRY_MIN].number;
+        d->retry.seconds = d->retry.after / SECOND;
         record->verdict = verdict_of(root->pool, d, 0);
         return;
     }
     begin = dbguard_clock_now();
     visitor.pid = process;
-    apr_cpystrn(visitor.client, root->useragent_ip, sizeof(visitor.client));
+    visitor.class = ref != NULL ? ref->place : 0;
+    record->class = visitor.class > 0 ? ref->name : DBGUARD_CLASS_DEFAULT;
+    dbguard_client_identify(root, board, &visitor);
     apr_cpystrn(visitor.endpoint, record->endpoint, sizeof(visitor.endpoint));
     dbguard_admission_enter(board, &visitor, begin, d);
     record->ticket = d->ticket;
@@ -360,11 +418,14 @@ static void ask(request_rec *r, const request_rec *root,
         record->waited += d->start - begin;
     else if (queued)
         record->waited += dbguard_clock_now() - begin;
-    record->holds = d->outcome == DBGUARD_ADMITTED && d->ticket.serial != 0;
+    if (d->outcome != DBGUARD_ADMITTED)
+        give_back(record);
+    else
+        record->lease = board->shared->limits.classes[visitor.class].lease;
     record->verdict = verdict_of(root->pool, d, queued);
 }
 
-static int guard(request_rec *r)
+static int guard(request_rec *r, const dbguard_classref_t *ref)
 {
     request_rec *root;
     dbguard_record_t *record;
@@ -378,7 +439,7 @@ static int guard(request_rec *r)
     if (record->refused)
         return HTTP_SERVICE_UNAVAILABLE;
     if (!record->holds) {
-        ask(r, root, record, &d);
+        ask(r, root, ref, record, &d);
         set_environment(r, record);
         if (d.outcome == DBGUARD_REFUSED) {
             log_refusal(r, record, d.reason, dbguard_board());
@@ -386,7 +447,7 @@ static int guard(request_rec *r)
             /* Inside a page that is half written there is no room for
              * another page. */
             return r->main != NULL ? HTTP_SERVICE_UNAVAILABLE
-                                   : dbguard_refusal_send(r, d.retry_after);
+                                   : dbguard_refusal_send(r, &d.retry);
         }
         if (d.would != DBGUARD_ADMITTED)
             ap_log_rerror(APLOG_MARK, APLOG_INFO, 0, r,
@@ -409,7 +470,7 @@ static int handler(request_rec *r)
     const dbguard_dir_t *dir
         = ap_get_module_config(r->per_dir_config, &dbguard_module);
 
-    return dir->guard == 1 ? guard(r) : DECLINED;
+    return dir->guard == 1 ? guard(r, dir->ref) : DECLINED;
 }
 
 /* Before mod_log_config writes its line: a request that was cut off has no

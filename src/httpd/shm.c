@@ -12,9 +12,11 @@
  *     that is not a scoreboard is not touched either.
  *   - All its blocks are allocated when it is made. A full disk is an error at
  *     start, never a SIGBUS later.
- *   - When a graceful restart brings a build with another layout, a new
- *     segment takes the place, and what the old one's holders hold is counted
- *     against the budget until the last of their processes has ended.
+ *   - When a graceful restart brings a build with another layout, or finds
+ *     that the file was deleted, which leaves a memory that nobody else can
+ *     open, a new segment takes the place, and what the old one's holders hold
+ *     is counted against the budget until the last of their processes has
+ *     ended.
  *
  * Why not apr_shm: it attaches for writing only, which dbguardctl must not
  * need, and it does not allocate. */
@@ -106,6 +108,27 @@ static void log_cannot_make(server_rec *s, const char *file, apr_status_t rv)
                  "DBGUARD0010: cannot make the scoreboard %s; "
                  "DBGuardScoreboard must name a file in a directory where the "
                  "server may write, with room for it", file);
+}
+
+const char *dbguard_shm_obstacle(apr_pool_t *p, const char *file)
+{
+    const char *dir = ap_make_dirstr_parent(p, file);
+    char why[80];
+    apr_finfo_t info;
+    apr_status_t rv = apr_stat(&info, dir, APR_FINFO_TYPE, p);
+
+    if (APR_STATUS_IS_ENOENT(rv))
+        return apr_psprintf(p, "there is no directory %s", dir);
+    if (APR_STATUS_IS_ENOTDIR(rv)
+        || (rv == APR_SUCCESS && info.filetype != APR_DIR))
+        return apr_psprintf(p, "%s is not a directory", dir);
+    if (rv == APR_SUCCESS && access(dir, W_OK | X_OK) != 0)
+        rv = errno;
+    return rv == APR_SUCCESS
+               ? NULL
+               : apr_psprintf(p, "user %u cannot make files in %s: %s",
+                              (unsigned)geteuid(), dir,
+                              apr_strerror(rv, why, sizeof(why)));
 }
 
 /* May what stands at `file` be replaced? Only a scoreboard whose server is
@@ -218,6 +241,13 @@ static apr_status_t create(server_rec *s, const char *file, uint32_t nslots,
         rv = dbguard_board_create(*base, *size, nslots, getpid(), seed,
                                   dbguard_clock_now(), apr_time_now());
     }
+    /* The jitter's seed can be worked out from what clients are told: it must
+     * not be the key of the hashes, too. */
+    if (rv == APR_SUCCESS) {
+        dbguard_shared_t *shared = *base;
+
+        rv = apr_generate_random_bytes(shared->secret, sizeof(shared->secret));
+    }
     if (rv == APR_SUCCESS)
         return rv;
 
@@ -236,11 +266,9 @@ static retained_t *retain(void)
 static void use(const retained_t *r)
 {
     board.shared = r->base;
-    board.policy = &dbguard_policy_fifo;
     board.elder = r->elder;
 }
 
-/* A graceful restart brought another build. */
 static apr_status_t replace(server_rec *s, retained_t *r, uint32_t nslots)
 {
     dbguard_prefix_t *old = r->base;
@@ -250,12 +278,6 @@ static apr_status_t replace(server_rec *s, retained_t *r, uint32_t nslots)
     apr_status_t rv;
 
     ap_mpm_query(AP_MPMQ_GENERATION, &generation);
-    ap_log_error(APLOG_MARK, APLOG_WARNING, 0, s,
-                 "DBGUARD0007: the scoreboard has layout %u, this build of "
-                 "mod_dbguard has %u: a new one takes its place, and the "
-                 "tokens that are out in the old one (%u) count until their "
-                 "processes have ended", old->layout, DBGUARD_LAYOUT,
-                 old->held);
     if (board.shared != NULL && board.shared->elder)
         ap_log_error(APLOG_MARK, APLOG_WARNING, 0, s,
                      "DBGUARD0017: this is the second upgrade while requests "
@@ -276,6 +298,49 @@ static apr_status_t replace(server_rec *s, retained_t *r, uint32_t nslots)
     r->size = size;
     ((dbguard_shared_t *)base)->elder = 1;
     return APR_SUCCESS;
+}
+
+/* A graceful restart brought another build. */
+static apr_status_t upgrade(server_rec *s, retained_t *r, uint32_t nslots)
+{
+    const dbguard_prefix_t *old = r->base;
+
+    ap_log_error(APLOG_MARK, APLOG_WARNING, 0, s,
+                 "DBGUARD0007: the scoreboard has layout %u, this build of "
+                 "mod_dbguard has %u: a new one takes its place, and the "
+                 "tokens that are out in the old one (%u) count until their "
+                 "processes have ended", old->layout, DBGUARD_LAYOUT,
+                 old->held);
+    return replace(s, r, nslots);
+}
+
+/* Somebody deleted the file. A file without a name cannot be given one again;
+ * when a new one cannot be made either, the memory goes on being used. */
+static void restore(server_rec *s, retained_t *r, uint32_t nslots)
+{
+    uint32_t held = ((const dbguard_prefix_t *)r->base)->held;
+
+    if (replace(s, r, nslots) == APR_SUCCESS)
+        ap_log_error(APLOG_MARK, APLOG_WARNING, 0, s,
+                     "DBGUARD0018: the scoreboard %s was deleted while the "
+                     "server ran: a new one takes its place, and the tokens "
+                     "that are out in the old one (%u) count until their "
+                     "processes have ended", r->file, held);
+    else
+        ap_log_error(APLOG_MARK, APLOG_ERR, 0, s,
+                     "DBGUARD0018: the scoreboard %s was deleted while the "
+                     "server ran, and no new one can be made: the guard goes "
+                     "on in memory, where dbguardctl and dbguard-monitor "
+                     "cannot find it; make the directory and reload", r->file);
+}
+
+static int is_deleted(server_rec *s, const retained_t *r)
+{
+    apr_finfo_t info;
+
+    return APR_STATUS_IS_ENOENT(apr_stat(&info, r->file, APR_FINFO_TYPE
+                                                             | APR_FINFO_LINK,
+                                         s->process->pconf));
 }
 
 int dbguard_shm_continue(void)
@@ -310,7 +375,9 @@ apr_status_t dbguard_shm_open(server_rec *s, const char *file, uint32_t nslots)
                          "the server is stopped and started; until then it is "
                          "%s", file, r->file);
         if (dbguard_board_kind(r->base, r->size) != DBGUARD_SAME_LAYOUT)
-            rv = replace(s, r, nslots);
+            rv = upgrade(s, r, nslots);
+        else if (is_deleted(s, r))
+            restore(s, r, nslots);
     }
     if (rv == APR_SUCCESS)
         use(r);

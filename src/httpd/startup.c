@@ -5,7 +5,11 @@
  *   - Nothing here runs in a configtest or in the first of the two passes of a
  *     cold start: a live segment is touched only by its own server.
  *   - The configuration of a reload never ends the server. When it cannot be
- *     put into force, guarded requests are refused, and the log says so. */
+ *     put into force, guarded requests are refused, and the log says so.
+ *   - What is shown as in force ends with the configuration it is of: after a
+ *     reload without this module nobody comes who takes it back. */
+
+#include <errno.h>
 
 #include "apr_strings.h"
 #include "ap_mpm.h"
@@ -87,6 +91,18 @@ static uint32_t first_budget(apr_pool_t *p, const dbguard_server_t *server,
     return cap > 0 && cap < budget ? cap : budget;
 }
 
+static void derive_client(const dbguard_value_t *set, dbguard_limits_t *limits)
+{
+    const dbguard_value_t *hold = &set[DBGUARD_SET_CLIENT_HOLD];
+
+    memset(&limits->client_hold, 0, sizeof(limits->client_hold));
+    if (hold->number != DBGUARD_AUTO) {
+        limits->client_hold.number = (uint32_t)hold->number;
+        limits->client_hold.percent = (uint32_t)hold->percent;
+    }
+    limits->session_wait = (uint32_t)set[DBGUARD_SET_CLIENT_WAIT].number;
+}
+
 static void derive(apr_pool_t *p, const dbguard_server_t *server,
                    const dbguard_shared_t *shared, dbguard_limits_t *limits)
 {
@@ -106,6 +122,8 @@ static void derive(apr_pool_t *p, const dbguard_server_t *server,
     limits->dryrun = engine == DBGUARD_ENGINE_DRYRUN;
     limits->retry_min = set[DBGUARD_SET_RETRY_MIN].number;
     limits->retry_max = set[DBGUARD_SET_RETRY_MAX].number;
+    derive_client(set, limits);
+    dbguard_class_fill(shared, limits);
 }
 
 /* What an automatic or relative value comes to. */
@@ -114,12 +132,24 @@ static const char *note(apr_pool_t *p, const dbguard_server_t *server,
 {
     int is_auto = server->set[set].number == DBGUARD_AUTO;
 
+    /* With a database the budget will move, and the places with it. */
+    if (set == DBGUARD_SET_QUEUE_LENGTH && is_auto
+        && dbguard_is_set(server, DBGUARD_SET_DATABASE))
+        return apr_psprintf(p, "MaxRequestWorkers %u - the budget - "
+                            "max(8, 15 %%) for everything else",
+                            max_workers());
     if (set == DBGUARD_SET_QUEUE_LENGTH && is_auto)
         return apr_psprintf(p, "%u places: MaxRequestWorkers %u - budget %u - "
                             "max(8, 15 %%) for everything else",
                             limits->queue, max_workers(), limits->budget);
     if (set == DBGUARD_SET_QUEUE_PATIENCE && is_auto)
-        return "4 times the mean hold, from 1s to 10s";
+        return "6 times the hold of the endpoint, from 1s to 10s";
+    if (set == DBGUARD_SET_CLIENT_SESSION)
+        return "and the common ones";
+    if (set == DBGUARD_SET_CLIENT_HOLD && is_auto)
+        return "what others need stays free";
+    if (set == DBGUARD_SET_CLIENT_WAIT && server->set[set].number == 0)
+        return "no limit";
     if (set == DBGUARD_SET_SCOREBOARD
         && *server->set[set].text != '/')
         return scoreboard_path(p, server);
@@ -147,6 +177,42 @@ static void add_line(dbguard_shared_t *shared, const char *name,
     apr_cpystrn(line->note, note, sizeof(line->note));
     apr_cpystrn(line->source, source, sizeof(line->source));
     line->valid = (uint32_t)valid;
+}
+
+/* A share in tokens, at least so many. */
+static const char *tokens_note(apr_pool_t *p, const dbguard_share_t *share,
+                               const char *what, uint32_t least,
+                               uint32_t budget)
+{
+    uint32_t n = (uint32_t)((uint64_t)budget * share->number / 100);
+
+    if (!share->percent || share->number == 0)
+        return "";
+    return apr_psprintf(p, "%s %u of %u tokens", what, n > least ? n : least,
+                        budget);
+}
+
+/* A line for each class. */
+static void add_classes(dbguard_shared_t *shared, apr_pool_t *p,
+                        const dbguard_limits_t *limits)
+{
+    int i, n;
+    const dbguard_named_t *classes = dbguard_class_list(&n);
+    const char *refused = dbguard_class_refused();
+
+    for (i = 0; i < n; i++) {
+        const dbguard_class_t *c = &classes[i].class;
+        const char *min = tokens_note(p, &c->min, "min", 0, limits->budget);
+        const char *max = tokens_note(p, &c->max, "max", 1, limits->budget);
+
+        add_line(shared, "DBGuardClass", classes[i].text,
+                 apr_pstrcat(p, min, *min && *max ? ", " : "", max, NULL),
+                 classes[i].source, classes[i].valid);
+    }
+    if (refused != NULL)
+        add_line(shared, "DBGuardClass", "none", "",
+                 apr_psprintf(p, "last good value (%s was refused)", refused),
+                 0);
 }
 
 /* A part of DBGuardRefusal; value is NULL when no line sets it. */
@@ -183,6 +249,7 @@ static void publish(server_rec *s, dbguard_shared_t *shared,
     apr_pool_t *p = s->process->pconf;
     int set, guarded, refused;
 
+    shared->engine = engine;
     shared->nsettings = 0;
     for (set = 0; set < DBGUARD_SETS; set++)
         add_line(shared, dbguard_set_name(set), server->set[set].text,
@@ -192,9 +259,23 @@ static void publish(server_rec *s, dbguard_shared_t *shared,
     add_line(shared, "DBGuard", apr_psprintf(p, "On in %d place(s)", guarded),
              refused > 0 ? "a reload refused some of them: guarded" : "",
              "the whole configuration", refused == 0);
+    add_classes(shared, p, limits);
     add_refusal(shared, server, p);
-    shared->engine = engine;
     shared->facts = *dbguard_lint_facts();
+}
+
+/* A reload begins, and may leave the module out. Old processes go on as before:
+ * these words are only shown. When the server ends instead, its segment may be
+ * unmapped already. */
+static apr_status_t withdraw(void *data)
+{
+    dbguard_shared_t *shared = data;
+
+    if (ap_state_query(AP_SQ_MAIN_STATE) == AP_SQ_MS_DESTROY_CONFIG) {
+        shared->engine = DBGUARD_ENGINE_OFF;
+        shared->nsettings = 0;
+    }
+    return APR_SUCCESS;
 }
 
 void dbguard_startup_rules(const dbguard_server_t *server,
@@ -299,10 +380,21 @@ static int enforce(server_rec *s, const dbguard_server_t *server)
         board->shared->generation = (uint32_t)generation;
         publish(s, board->shared, &limits);
         rv = dbguard_admission_configure(board, &limits, dbguard_clock_now());
+        if (APR_STATUS_IS_TIMEUP(rv) || rv == ETIMEDOUT) {
+            ap_log_error(APLOG_MARK, APLOG_CRIT, 0, s,
+                         "DBGUARD0028: the lock of the scoreboard cannot be "
+                         "had: a process that has it must have been stopped "
+                         "(kill -STOP, a debugger). The limits from before "
+                         "this reload stay in force; let that process go on "
+                         "or kill it, and reload again");
+            rv = APR_SUCCESS;
+        }
     }
     if (rv == APR_SUCCESS && board != NULL) {
         if (!dbguard_is_set(server, DBGUARD_SET_DATABASE))
             forget_database(board);
+        dbguard_class_resolve(s, &board->shared->limits);
+        dbguard_client_configure(s->process->pconf, server);
         log_start(s, board->shared);
         dbguard_keeper_start(s, dbguard_shm_file());
         return OK;
@@ -321,7 +413,6 @@ static int post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp,
     const dbguard_server_t *server = dbguard_server(s);
     int rv = OK;
 
-    (void)pconf;
     (void)plog;
     (void)ptemp;
     if (ap_state_query(AP_SQ_MAIN_STATE) == AP_SQ_MS_CREATE_PRE_CONFIG)
@@ -343,6 +434,9 @@ static int post_config(apr_pool_t *pconf, apr_pool_t *plog, apr_pool_t *ptemp,
     }
     if (rv == OK)
         dbguard_config_remember(s);
+    if (rv == OK && dbguard_board() != NULL)
+        apr_pool_cleanup_register(pconf, dbguard_board()->shared, withdraw,
+                                  apr_pool_cleanup_null);
     return rv;
 }
 

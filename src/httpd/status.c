@@ -26,6 +26,10 @@ static int status(request_rec *r, int flags)
         return DECLINED;
     snapshot = apr_palloc(r->pool, dbguard_snapshot_size(board->shared));
     dbguard_snapshot_take(snapshot, board->shared, dbguard_clock_now());
+    /* Between two configurations: what this process goes by. */
+    if (snapshot->nsettings == 0 && dbguard_engine_runs())
+        snapshot->engine = snapshot->limits.dryrun ? DBGUARD_ENGINE_DRYRUN
+                                                   : DBGUARD_ENGINE_ON;
     if (flags & AP_STATUS_SHORT)
         dbguard_view_auto(&view, snapshot);
     else

@@ -110,7 +110,6 @@ static int map(monitor_t *m, int fd)
                != DBGUARD_SAME_LAYOUT)
         return 0;
     m->board.shared = base;
-    m->board.policy = &dbguard_policy_fifo;
     /* What the one before it knew goes on to be true. */
     m->db = m->board.shared->database;
     m->db.monitor = (int32_t)getpid();
@@ -216,15 +215,15 @@ static int watch(monitor_t *m)
     return 0;
 }
 
-static int usage(void)
+static int usage(FILE *out, int code)
 {
-    fputs("usage: dbguard-monitor --probe\n"
+    fputs("usage: dbguard-monitor --probe | --help | --version\n"
           "httpd starts it by itself when DBGuardDatabase is set; with --probe "
-          "it is asked by\n"
-          "dbguardctl and the configuration test. How to reach the database "
-          "comes in on\n"
-          "standard input.\n", stderr);
-    return 2;
+          "it is\n"
+          "asked by dbguardctl and the configuration test. How to reach the "
+          "database\n"
+          "comes in on standard input.\n", out);
+    return code;
 }
 
 int main(int argc, char **argv)
@@ -236,6 +235,8 @@ int main(int argc, char **argv)
         {"every", required_argument, NULL, 'e'},
         {"delay", required_argument, NULL, 'd'},
         {"probe", no_argument, NULL, 'p'},
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
         {NULL, 0, NULL, 0}
     };
     monitor_t m = {.state_fd = -1, .snapshots = {.fd = -1, .every = SECOND}};
@@ -244,7 +245,7 @@ int main(int argc, char **argv)
     int64_t delay = 0;
     dbguard_dsn_t dsn;
 
-    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((option = getopt_long(argc, argv, "hV", options, NULL)) != -1) {
         switch (option) {
         case 'b':
             scoreboard = atoi(optarg);
@@ -258,21 +259,26 @@ int main(int argc, char **argv)
         case 'e':
             if (!dbguard_value_duration(optarg, SECOND, 86400 * (int64_t)SECOND,
                                         &m.snapshots.every))
-                return usage();
+                return usage(stderr, 2);
             break;
         case 'd':
             if (!dbguard_value_duration(optarg, 0, 60 * SECOND, &delay))
-                return usage();
+                return usage(stderr, 2);
             break;
         case 'p':
             probing = 1;
             break;
+        case 'h':
+            return usage(stdout, 0);
+        case 'V':
+            puts("dbguard-monitor " DBGUARD_VERSION);
+            return 0;
         default:
-            return usage();
+            return usage(stderr, 2);
         }
     }
     if (optind != argc || probing == (scoreboard >= 0))
-        return usage();
+        return usage(stderr, 2);
 
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);

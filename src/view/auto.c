@@ -13,6 +13,9 @@ static void line(const dbguard_view_t *view, const char *name, uint64_t number)
 void dbguard_view_auto(const dbguard_view_t *view,
                        const dbguard_snapshot_t *s)
 {
+    dbguard_outlook_t o;
+
+    dbguard_view_reckon(&o, s);
     line(view, "Budget", s->limits.budget);
     line(view, "Engine", s->engine);
     line(view, "DryRun", s->limits.dryrun);
@@ -24,6 +27,11 @@ void dbguard_view_auto(const dbguard_view_t *view,
     line(view, "Slots", s->nslots);
     line(view, "HoldMeanMicroseconds", (uint64_t)s->hold);
     line(view, "RefusedLastMinute", s->minute.refused);
+    line(view, "ArrivedLastMinute", o.came);
+    line(view, "ArrivedPeakSecond", o.peak);
+    line(view, "HoldExpectedMicroseconds", (uint64_t)o.hold);
+    line(view, "HoldLimitMicroseconds", (uint64_t)o.lasts);
+    line(view, "HoldLimitPeakMicroseconds", (uint64_t)o.lasts_peak);
     line(view, "DatabaseState", s->database.state);
     line(view, "DatabaseStale", (uint64_t)s->stale);
     line(view, "DatabaseMaxConnections", s->database.figures.max_connections);

@@ -4,7 +4,7 @@
 
 #include <inttypes.h>
 
-#include "view.h"
+#include "parts.h"
 
 #define SECOND 1000000
 
@@ -16,39 +16,20 @@
 #define ABOVE 100 /* height of the tokens */
 #define BELOW 40  /* height of the refusals */
 
-static void escaped(const dbguard_view_t *view, const char *text)
-{
-    for (; *text != '\0'; text++) {
-        switch (*text) {
-        case '<':
-            dbguard_view_print(view, "&lt;");
-            break;
-        case '>':
-            dbguard_view_print(view, "&gt;");
-            break;
-        case '&':
-            dbguard_view_print(view, "&amp;");
-            break;
-        case '"':
-            dbguard_view_print(view, "&quot;");
-            break;
-        default:
-            dbguard_view_print(view, "%c", *text);
-        }
-    }
-}
-
 static void style(const dbguard_view_t *view)
 {
     dbguard_view_print(
         view,
         "<style>:root{color-scheme:light dark}"
         ".dbguard svg{display:block;width:100%%;max-width:40rem;height:auto}"
-        ".dbguard table{border-collapse:collapse}"
+        ".dbguard table{border-collapse:collapse;margin:.5rem 0}"
         ".dbguard td,.dbguard th{padding:.15rem .7rem .15rem 0;"
         "text-align:left;vertical-align:top}"
         ".dbguard .n{text-align:right;font-variant-numeric:tabular-nums}"
         ".dbguard .s{overflow-x:auto}"
+        ".dbguard .w{min-width:9rem;overflow-wrap:anywhere}"
+        ".dbguard .h{width:6.75rem}"
+        ".dbguard .axis{stroke:currentColor;opacity:.5;fill:none}"
         ".dbguard .held{fill:#3b82c4}.dbguard .over{fill:#8a63d2}"
         ".dbguard .refused{fill:#d9534f}"
         ".dbguard .line{stroke:currentColor;stroke-dasharray:4 3}"
@@ -110,7 +91,7 @@ static void picture(const dbguard_view_t *view, const dbguard_snapshot_t *s)
 }
 
 static void span(const dbguard_view_t *view, const char *name,
-                 const dbguard_span_t *s)
+                 const dbguard_span_t *s, double lived)
 {
     double hold = s->released ? (double)s->hold_us / (double)s->released / 1e3
                               : 0;
@@ -120,18 +101,23 @@ static void span(const dbguard_view_t *view, const char *name,
                        PRIu64 "</td><td class=\"n\">%" PRIu64 "</td>"
                        "<td class=\"n\">%u</td><td class=\"n\">%.1f</td>"
                        "</tr>\n",
-                       name, (double)s->admitted / s->seconds, s->admitted,
+                       name, (double)s->admitted / lived, s->admitted,
                        s->refused, s->aborted, s->held_max, hold);
 }
 
 static void figures(const dbguard_view_t *view, const dbguard_snapshot_t *s)
 {
     dbguard_view_print(view, "<div class=\"s\"><table><tr><th></th>"
-                       "<th>admitted a second</th><th>admitted</th>"
-                       "<th>refused</th><th>hung up</th><th>held at most</th>"
-                       "<th>mean hold, ms</th></tr>\n");
-    span(view, "last minute", &s->minute);
-    span(view, "last hour", &s->hour);
+                       "<th class=\"n\">admitted a second</th>"
+                       "<th class=\"n\">admitted</th>"
+                       "<th class=\"n\">refused</th>"
+                       "<th class=\"n\">hung up</th>"
+                       "<th class=\"n\">held at most</th>"
+                       "<th class=\"n\">mean hold, ms</th></tr>\n");
+    span(view, "last minute", &s->minute,
+         dbguard_snapshot_lived(s, s->minute.seconds));
+    span(view, "last hour", &s->hour,
+         dbguard_snapshot_lived(s, s->hour.seconds));
     dbguard_view_print(view, "</table></div>\n<details><summary>All totals "
                        "since the start</summary><table>\n");
 #define COUNTER(field, name, help)                                            \
@@ -148,8 +134,10 @@ static void holders(const dbguard_view_t *view, const dbguard_snapshot_t *s)
 
     if (s->nholders == 0)
         return;
-    dbguard_view_print(view, "<div class=\"s\"><table><tr><th>state</th>"
-                       "<th>seconds</th><th>process</th><th>client</th>"
+    dbguard_view_print(view, "<h3>Request by request</h3>\n"
+                       "<div class=\"s\"><table><tr><th>state</th>"
+                       "<th class=\"n\">seconds</th>"
+                       "<th class=\"n\">process</th><th>client</th>"
                        "<th>endpoint</th></tr>\n");
     for (i = 0; i < s->nholders; i++) {
         const dbguard_holder_t *h = &s->holders[i];
@@ -161,14 +149,15 @@ static void holders(const dbguard_view_t *view, const dbguard_snapshot_t *s)
                            "<td class=\"n\">%d</td><td>",
                            h->state == DBGUARD_HELD ? "holds" : "waits",
                            (double)h->age / SECOND, h->visitor.pid);
-        escaped(view, h->visitor.client);
+        dbguard_html_escaped(view, h->visitor.client);
         dbguard_view_print(view, "</td><td>");
-        escaped(view, h->visitor.endpoint);
+        dbguard_html_escaped(view, h->visitor.endpoint);
         dbguard_view_print(view, "</td></tr>\n");
     }
     dbguard_view_print(view, "</table></div>\n");
     if (i < s->nholders)
-        dbguard_view_print(view, "<p>and %u more</p>\n", s->nholders - i);
+        dbguard_view_print(view, "<p>and %u more that wait</p>\n",
+                           s->nholders - i);
 }
 
 static void database(const dbguard_view_t *view, const dbguard_snapshot_t *s)
@@ -184,7 +173,7 @@ static void database(const dbguard_view_t *view, const dbguard_snapshot_t *s)
                        s->stale ? "; old news: dbguard-monitor is silent" : "");
     if (db->error != 0) {
         dbguard_view_print(view, " Error %u: ", db->error);
-        escaped(view, db->text);
+        dbguard_html_escaped(view, db->text);
         dbguard_view_print(view, ". Remedy: %s.",
                            dbguard_dbstate_remedy(db->state));
     }
@@ -197,27 +186,59 @@ static void database(const dbguard_view_t *view, const dbguard_snapshot_t *s)
     dbguard_view_print(view, "</p>\n");
 }
 
+static void little(const dbguard_view_t *view, const dbguard_snapshot_t *s)
+{
+    dbguard_words_t words;
+
+    dbguard_view_explain(&words, s);
+    if (words.needed[0] == '\0')
+        return;
+    dbguard_view_print(view, "<p>Needed: %s.<br>%c%s.", words.needed,
+                       words.lasts[0] - 'a' + 'A', words.lasts + 1);
+    if (words.verdict[0] != '\0')
+        dbguard_view_print(view, "<br><strong>%s</strong>", words.verdict);
+    dbguard_view_print(view, "</p>\n");
+}
+
+static void kept(const dbguard_view_t *view, const dbguard_snapshot_t *s)
+{
+    if (s->kept_lighter > 0)
+        dbguard_view_print(view, "<br>%u free and kept for lighter work than "
+                           "the heaviest.", s->kept_lighter);
+    if (s->kept_classes > 0)
+        dbguard_view_print(view, "<br>%u free and kept for classes below their "
+                           "minimum.", s->kept_classes);
+}
+
 void dbguard_view_html(const dbguard_view_t *view, const dbguard_snapshot_t *s)
 {
-    dbguard_view_print(view, "<hr>\n<section class=\"dbguard\">\n");
+    dbguard_view_print(view,
+                       "<hr>\n<section id=\"dbguard\" class=\"dbguard\">\n");
     style(view);
     dbguard_view_print(view,
                        "<h2>Database connections (mod_dbguard)</h2>\n"
                        "<p><strong>%u of %u tokens out</strong>, %u of %u "
-                       "waiting places taken.%s%s</p>\n",
+                       "waiting places taken.%s%s",
                        s->held, s->limits.budget, s->waiting, s->limits.queue,
                        !s->engine
                            ? " <strong>DBGuardEngine is Off: nothing is "
                              "guarded.</strong>"
                        : s->limits.dryrun
-                           ? " <strong>DryRun: nobody is refused.</strong>"
+                           ? " <strong>DryRun: nobody is refused.</strong> "
+                             "What waits is running."
                            : "",
                        s->elder ? " Requests from before an upgrade count "
                                   "against the budget, too."
                                 : "");
+    kept(view, s);
+    dbguard_view_print(view, "</p>\n");
     database(view, s);
+    little(view, s);
     picture(view, s);
-    figures(view, s);
+    dbguard_html_groups(view, s);
+    dbguard_html_endpoints(view, s);
+    dbguard_html_classes(view, s);
     holders(view, s);
+    figures(view, s);
     dbguard_view_print(view, "</section>\n");
 }

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "value.h"
-#include "view.h"
+#include "parts.h"
 
 #define SECOND 1000000
 #define BAR 50
@@ -67,14 +67,14 @@ static void minute(const dbguard_view_t *view, const dbguard_snapshot_t *s)
 }
 
 static void span(const dbguard_view_t *view, const char *name,
-                 const dbguard_span_t *s)
+                 const dbguard_span_t *s, double lived)
 {
     double hold = s->released ? (double)s->hold_us / (double)s->released / 1e3
                               : 0;
 
     dbguard_view_print(view, "%-12s %9.2f %9" PRIu64 " %9" PRIu64 " %9" PRIu64
                        " %9u %11.1f\n", name,
-                       (double)s->admitted / s->seconds, s->admitted,
+                       (double)s->admitted / lived, s->admitted,
                        s->refused, s->aborted, s->held_max, hold);
 }
 
@@ -83,8 +83,10 @@ static void spans(const dbguard_view_t *view, const dbguard_snapshot_t *s)
     dbguard_view_print(view, "\n%-12s %9s %9s %9s %9s %9s %11s\n", "",
                        "admitted/s", "admitted", "refused", "hung up",
                        "held peak", "mean hold ms");
-    span(view, "last minute", &s->minute);
-    span(view, "last hour", &s->hour);
+    span(view, "last minute", &s->minute,
+         dbguard_snapshot_lived(s, s->minute.seconds));
+    span(view, "last hour", &s->hour,
+         dbguard_snapshot_lived(s, s->hour.seconds));
 }
 
 static void total(const dbguard_view_t *view, uint64_t n, const char *help)
@@ -103,7 +105,8 @@ static void totals(const dbguard_view_t *view, const dbguard_snapshot_t *s)
 #undef COUNTER
 }
 
-static void holders(const dbguard_view_t *view, const dbguard_snapshot_t *s)
+static void holders(const dbguard_view_t *view, const dbguard_snapshot_t *s,
+                    int all)
 {
     uint32_t i;
     int length;
@@ -115,7 +118,7 @@ static void holders(const dbguard_view_t *view, const dbguard_snapshot_t *s)
     for (i = 0; i < s->nholders; i++) {
         const dbguard_holder_t *h = &s->holders[i];
 
-        if (i >= LISTED && h->state == DBGUARD_WAITING)
+        if (!all && i >= LISTED && h->state == DBGUARD_WAITING)
             break;
 
         dbguard_view_print(view, "%-7s %9.3f %8d  %-16s ",
@@ -127,7 +130,8 @@ static void holders(const dbguard_view_t *view, const dbguard_snapshot_t *s)
                           h->visitor.endpoint);
     }
     if (i < s->nholders)
-        dbguard_view_print(view, "... and %u more\n", s->nholders - i);
+        dbguard_view_print(view, "... and %u more that wait\n",
+                           s->nholders - i);
 }
 
 static void indented(const dbguard_view_t *view, const char *text)
@@ -195,17 +199,48 @@ static void database(const dbguard_view_t *view, const dbguard_snapshot_t *s)
     }
 }
 
+static void said(const dbguard_view_t *view, const char *label,
+                 const char *words)
+{
+    if (*words == '\0')
+        return;
+    dbguard_view_print(view, "%-9s", label);
+    dbguard_view_wrap(view, 9, 9, words);
+}
+
+static void little(const dbguard_view_t *view, const dbguard_snapshot_t *s)
+{
+    dbguard_words_t words;
+
+    dbguard_view_explain(&words, s);
+    said(view, "needed", words.needed);
+    said(view, "", words.lasts);
+    said(view, "", words.verdict);
+}
+
+static void kept(const dbguard_view_t *view, const dbguard_snapshot_t *s)
+{
+    if (s->kept_lighter > 0)
+        dbguard_view_print(view, "kept     %u free for lighter work than the "
+                           "heaviest\n", s->kept_lighter);
+    if (s->kept_classes > 0)
+        dbguard_view_print(view, "kept     %u free for classes below their "
+                           "minimum\n", s->kept_classes);
+}
+
 void dbguard_view_text(const dbguard_view_t *view,
-                       const dbguard_snapshot_t *s)
+                       const dbguard_snapshot_t *s, int all)
 {
     char patience[24];
 
     dbguard_view_print(view, "mod_dbguard of httpd %u, up %" PRId64
                        " s, generation %u\n%s\n", s->parent,
                        s->uptime / SECOND, s->generation,
-                       !s->engine ? "DBGuardEngine Off: NOTHING IS GUARDED\n"
+                       !s->nsettings ? ""
+                       : !s->engine ? "DBGuardEngine Off: NOTHING IS GUARDED\n"
                        : s->limits.dryrun
-                           ? "DBGuardEngine DryRun: NOBODY IS REFUSED\n"
+                           ? "DBGuardEngine DryRun: NOBODY IS REFUSED; "
+                             "what waits is running\n"
                            : "");
     bar(view, s);
     dbguard_view_print(view, "waiting  %u of %u places, patience %s\n",
@@ -214,17 +249,23 @@ void dbguard_view_text(const dbguard_view_t *view,
                            ? "automatic"
                            : dbguard_value_print_duration(s->limits.patience,
                                                           patience));
+    kept(view, s);
     database(view, s);
+    little(view, s);
     if (s->elder)
         dbguard_view_print(view, "         requests from before an upgrade are "
                                  "counted against the budget, too\n");
     if (!s->steady)
         dbguard_view_print(view, "         the scoreboard is being changed all "
                                  "the time; sums may not add up\n");
+    /* Who holds is what is looked for first. */
+    dbguard_text_groups(view, s);
+    dbguard_text_endpoints(view, s, all);
+    dbguard_text_classes(view, s);
+    holders(view, s, all);
     minute(view, s);
     spans(view, s);
     totals(view, s);
-    holders(view, s);
     dbguard_view_print(view, "\n");
     dbguard_view_settings(view, s->settings, s->nsettings);
 }

@@ -41,8 +41,39 @@ void dbguard_view_settings(const dbguard_view_t *view,
 uint32_t dbguard_view_lint(const dbguard_view_t *view,
                            const dbguard_lint_t *lint);
 
-/* Plain text for a terminal of 80 columns. */
+/* Plain text for a terminal of 80 columns. all: no list is cut short. */
 void dbguard_view_text(const dbguard_view_t *view,
-                       const dbguard_snapshot_t *snapshot);
+                       const dbguard_snapshot_t *snapshot, int all);
+
+/* Little's law for the whole budget: N = lambda x T, over the last minute. */
+typedef struct dbguard_outlook_t {
+    uint32_t came;     /* requests in the last minute; also who was refused */
+    uint32_t peak;     /* in its busiest second */
+    double rate;       /* came a second, on average */
+    double hold;       /* mean of what each is expected to hold, microseconds;
+                          0: not known */
+    int known;         /* 0: no hold has ended yet; hold is a guess */
+    double needed;     /* tokens at rate and hold */
+    double needed_peak; /* and at peak */
+    double lasts;      /* the mean hold at which the budget runs out at rate,
+                          microseconds; 0: at none */
+    double lasts_peak; /* and at peak */
+} dbguard_outlook_t;
+
+void dbguard_view_reckon(dbguard_outlook_t *outlook,
+                         const dbguard_snapshot_t *snapshot);
+
+#define DBGUARD_SENTENCE 256
+
+/* What is needed, how long the budget lasts, and what that means; each a line
+ * of words, "" when there is nothing to say. */
+typedef struct dbguard_words_t {
+    char needed[DBGUARD_SENTENCE];
+    char lasts[DBGUARD_SENTENCE];
+    char verdict[DBGUARD_SENTENCE];
+} dbguard_words_t;
+
+void dbguard_view_explain(dbguard_words_t *words,
+                          const dbguard_snapshot_t *snapshot);
 
 #endif

@@ -20,6 +20,7 @@
 
 dbguard_board_t board;
 int64_t now;
+dbguard_visitor_t guest;
 
 static uint32_t slots;  /* of the open board */
 static uint64_t mapped; /* bytes, when it is shared memory */
@@ -36,6 +37,9 @@ void board_again(uint32_t budget, uint32_t queue)
                                           now, now),
                      APR_SUCCESS);
     board.shared->engine = 1;
+    come_as("GET /", 0, 0);
+    guest.class = 0;
+    teach("GET /", 0, HOLD);
     configure(budget, queue, 0);
 }
 
@@ -44,7 +48,7 @@ static void open_in(void *memory, uint32_t nslots, uint32_t budget,
 {
     slots = nslots;
     board.shared = memory;
-    board.policy = &dbguard_policy_fifo;
+    board.fifo = 0;
     board.elder = NULL;
     board_again(budget, queue);
 }
@@ -100,114 +104,6 @@ dbguard_shared_t *board_make(uint32_t nslots)
     return shared;
 }
 
-static uint32_t count(const dbguard_shared_t *shared, dbguard_state_t state)
-{
-    uint32_t n = 0, i;
-
-    for (i = 0; i < shared->nslots; i++)
-        n += shared->slots[i].state == state;
-    return n;
-}
-
-static const char *free_list_disorder(const dbguard_shared_t *shared)
-{
-    uint32_t slot = shared->free_head;
-    uint32_t n = 0;
-
-    for (; slot != DBGUARD_NONE; slot = shared->slots[slot].next) {
-        if (slot >= shared->nslots)
-            return "the free list leads out of the table";
-        if (shared->slots[slot].state != DBGUARD_FREE)
-            return "a slot on the free list is in use";
-        if (++n > shared->nslots)
-            return "the free list runs in a circle";
-    }
-    return n == count(shared, DBGUARD_FREE) ? NULL
-                                            : "the free list is not complete";
-}
-
-static const char *queue_disorder(const dbguard_shared_t *shared)
-{
-    uint32_t slot = shared->queue_head;
-    uint32_t last = DBGUARD_NONE;
-    uint32_t n = 0;
-
-    for (; slot != DBGUARD_NONE; slot = shared->slots[slot].next) {
-        const dbguard_slot_t *s = &shared->slots[slot];
-
-        if (slot >= shared->nslots)
-            return "the queue leads out of the table";
-        if (s->state != DBGUARD_WAITING)
-            return "a slot in the queue does not wait";
-        if (s->prev != last)
-            return "the queue's way back is broken";
-        if (last != DBGUARD_NONE && shared->slots[last].serial >= s->serial)
-            return "the queue is out of order";
-        if (++n > shared->nslots)
-            return "the queue runs in a circle";
-        last = slot;
-    }
-    if (shared->queue_tail != last)
-        return "the queue's tail is not its last";
-    if (n != count(shared, DBGUARD_WAITING))
-        return "the queue is not complete";
-    return n == shared->prefix.waiting ? NULL : "waiting is not who waits";
-}
-
-static const char *settling_disorder(const dbguard_shared_t *shared)
-{
-    uint32_t slot = shared->settle_head;
-    uint32_t last = DBGUARD_NONE;
-    uint32_t n = 0;
-
-    for (; slot != DBGUARD_NONE; slot = shared->slots[slot].next) {
-        if (slot >= shared->nslots)
-            return "the settling lead out of the table";
-        if (shared->slots[slot].state != DBGUARD_SETTLING)
-            return "a slot among the settling does not settle";
-        if (++n > shared->nslots)
-            return "the settling run in a circle";
-        last = slot;
-    }
-    if (shared->settle_tail != last)
-        return "the tail of the settling is not their last";
-    if (n != count(shared, DBGUARD_SETTLING))
-        return "the settling are not complete";
-    return n == shared->settling ? NULL : "settling is not who settles";
-}
-
-static uint32_t count_beyond(const dbguard_shared_t *shared)
-{
-    uint32_t n = 0, i;
-
-    for (i = 0; i < shared->nslots; i++)
-        n += shared->slots[i].state == DBGUARD_HELD
-             && shared->slots[i].reason != DBGUARD_REASON_NONE;
-    return n;
-}
-
-const char *board_disorder(const dbguard_shared_t *shared)
-{
-    const char *what = free_list_disorder(shared);
-    uint32_t i;
-
-    if (what == NULL)
-        what = queue_disorder(shared);
-    if (what == NULL)
-        what = settling_disorder(shared);
-    if (what == NULL && shared->prefix.held != count(shared, DBGUARD_HELD))
-        what = "held is not who holds";
-    if (what == NULL && shared->beyond != count_beyond(shared))
-        what = "beyond is not who holds thanks to DryRun";
-    for (i = 0; what == NULL && i < shared->nslots; i++) {
-        if (shared->slots[i].state > DBGUARD_SETTLING)
-            what = "a state that is none";
-        if (shared->slots[i].serial > shared->serial)
-            what = "a serial that was never given";
-    }
-    return what;
-}
-
 void board_expect(uint32_t held, uint32_t waiting)
 {
     const char *what = board_disorder(board.shared);
@@ -227,7 +123,10 @@ void board_exhaust(void)
     dbguard_decision_t d;
     uint32_t i;
 
-    configure(slots + 1, 0, 0);
+    come_as("GET /", 0, 0);
+    guest.class = 0;
+    /* So many that nothing is kept free for lighter work. */
+    configure(2 * slots + 1, 0, 0);
     for (i = 0; i < slots; i++) {
         d = enter();
         if (d.outcome != DBGUARD_ADMITTED)
@@ -245,12 +144,37 @@ void board_exhaust(void)
 
 /* --- what requests do ----------------------------------------------------- */
 
+void come_as(const char *endpoint, uint64_t address, uint64_t session)
+{
+    strcpy(guest.client, "192.0.2.1");
+    memset(guest.endpoint, 0, sizeof(guest.endpoint));
+    memcpy(guest.endpoint, endpoint, strlen(endpoint));
+    guest.address = address;
+    guest.session = session;
+}
+
+uint32_t teach(const char *endpoint, uint32_t class, int64_t hold)
+{
+    dbguard_shared_t *shared = board.shared;
+    uint64_t key = dbguard_endpoint_key(shared, endpoint, class);
+    uint32_t at = dbguard_endpoint_arrive(shared, key, endpoint, class, now);
+    dbguard_endpoint_t *e = &shared->endpoints[at];
+
+    e->arrived--;
+    e->rate[e->second % DBGUARD_RATE_RING]--;
+    e->hold = hold;
+    e->samples = DBGUARD_SAMPLES;
+    if (e->waiting == 0)
+        e->bin = dbguard_bin_of(hold);
+    return at;
+}
+
 dbguard_decision_t enter_as(int32_t pid)
 {
-    dbguard_visitor_t visitor = {pid, "192.0.2.1", "GET /"};
     dbguard_decision_t d;
 
-    dbguard_admission_enter(&board, &visitor, now, &d);
+    guest.pid = pid;
+    dbguard_admission_enter(&board, &guest, now, &d);
     return d;
 }
 

@@ -15,6 +15,9 @@ typedef enum sim_flaw_t {
     SIM_RAISES_BUDGET,  /* admits one more than the budget, unseen */
     SIM_HURRIES,        /* polls with a clock that is ahead */
     SIM_REAPS_THE_LIVING,
+    SIM_RAISES_NEED,    /* keeps tokens back that nobody needs, unseen */
+    SIM_IGNORES_MAXIMUM, /* lets a class have one more than it may, unseen */
+    SIM_SKIPS_TURNS,    /* the first of a flow goes to its end, unseen */
     SIM_FLAWS
 } sim_flaw_t;
 
@@ -34,19 +37,30 @@ typedef struct sim_plan_t {
     uint32_t deaths;  /* of processes, in a thousand events */
     uint32_t changes; /* of the limits, in a thousand events */
     uint32_t dryruns; /* percent of the changes that turn DryRun on */
+    uint32_t endpoints; /* names that are asked for; 0: one, well known */
+    uint32_t made_up;   /* percent of requests to names that nobody knows */
+    uint32_t addresses; /* 0: not known */
+    uint32_t sessions;  /* percent of the requests that have one */
+    uint32_t classes;   /* besides the first: a maximum, a minimum, a weight */
+    int64_t lease;      /* of the second one */
+    int fifo;
 } sim_plan_t;
 
 /* How the requests ended, by the book of the model. */
 typedef struct sim_result_t {
     uint32_t events, came;
     uint32_t served, refused, timeouts, aborted, died;
-    uint32_t waited; /* were given a token after waiting */
+    uint32_t displaced; /* of the timeouts */
+    uint32_t lost;      /* a lease was over before they looked */
+    uint32_t leases;    /* tokens that came back so */
+    uint32_t waited;    /* were given a token after waiting */
+    uint32_t parked;    /* seen parked after an event */
+    uint32_t evicted;   /* endpoints that were in the table and are not */
     uint32_t held_max;
 } sim_result_t;
 
 /* NULL, or the first thing that was wrong. */
-const char *sim_run(const sim_plan_t *plan, uint32_t seed,
-                    const dbguard_policy_t *policy, sim_flaw_t flaw,
+const char *sim_run(const sim_plan_t *plan, uint32_t seed, sim_flaw_t flaw,
                     sim_result_t *result);
 
 #endif

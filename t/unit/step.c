@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/user.h>
@@ -18,7 +19,7 @@
 #include "unit.h"
 
 /* Instructions that one act may take. */
-#define LONGEST 200000
+#define LONGEST 2000000
 
 pid_t step_launch(const step_t *step)
 {
@@ -95,6 +96,13 @@ int step_one(pid_t pid)
     return stopped_by(resume(pid, PTRACE_SINGLESTEP), SIGTRAP);
 }
 
+static long ranks[LONGEST]; /* the how-manieth visit of a stop's address */
+
+long step_rank(long n)
+{
+    return ranks[n];
+}
+
 #ifdef __x86_64__
 
 #define PC ((void *)offsetof(struct user, regs.rip))
@@ -138,10 +146,8 @@ static int run_to(pid_t pid, long pc)
 
 int step_to(pid_t pid, long n)
 {
-    long i, times = 0;
+    long times = ranks[n];
 
-    for (i = 0; i <= n; i++)
-        times += way[i] == way[n];
     while (run_to(pid, way[n])) {
         if (--times == 0)
             return 1;
@@ -174,6 +180,24 @@ int step_to(pid_t pid, long n)
 
 #endif
 
+/* With a table of the addresses; there are far fewer than stops. */
+static void rank(long stops)
+{
+    enum { SIZE = 1 << 16 };
+    static long address[SIZE], visits[SIZE];
+    long i;
+
+    memset(visits, 0, sizeof(visits));
+    for (i = 0; i < stops; i++) {
+        unsigned at = (unsigned)(way[i] * 0x9E3779B1) % SIZE;
+
+        while (visits[at] > 0 && address[at] != way[i])
+            at = (at + 1) % SIZE;
+        address[at] = way[i];
+        ranks[i] = ++visits[at];
+    }
+}
+
 long step_record(pid_t pid)
 {
     long n = 0;
@@ -182,6 +206,7 @@ long step_record(pid_t pid)
     while (n < LONGEST && step_over(pid))
         way[n++] = pc_of(pid);
     step_kill(pid);
+    rank(n);
     /* The last one is behind the system call that ends it. */
     return n < LONGEST ? n - 1 : 0;
 }

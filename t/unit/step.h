@@ -32,6 +32,10 @@ int step_one(pid_t pid);
  * and return the number of its instructions. The child is gone then. */
 long step_record(pid_t pid);
 
+/* How often the address of stop n has been passed by then: the inside of a long
+ * loop has a high one, and takes long to reach. */
+long step_rank(long n);
+
 /* Bring a child that stands at stop 0 to stop n, on the way that was recorded;
  * 0 when it took another one. */
 int step_to(pid_t pid, long n);

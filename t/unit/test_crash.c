@@ -27,10 +27,19 @@
 #define SETTLE 2000
 #define OTHER 77 /* a process that is dead already */
 
+/* What is special about a scenario. */
+enum {
+    DRYRUN = 1,
+    HEAVY = 2,   /* they ask for what holds long */
+    CLIENT = 4,  /* one client, which may hold one token */
+    LEASE = 8,   /* a token comes back after a second */
+    CROWDED = 16 /* the tables of endpoints and clients are full */
+};
+
 typedef struct scenario_t {
     const char *name;
     uint32_t nslots, budget, queue;
-    int dryrun;
+    int flags;
     /* Requests of this process before and after those of the child. */
     int first, childs, later;
     void (*stage)(void); /* in this process, when all of them are there */
@@ -57,6 +66,26 @@ static void child_comes(void)
 
 static void child_enters(void)
 {
+    enter_as(getpid());
+}
+
+/* It is lighter than those who wait. */
+static void child_enters_light(void)
+{
+    come_as("GET /", 0, 0);
+    enter_as(getpid());
+}
+
+/* A stranger, to something that nobody has heard of. */
+static void child_enters_new(void)
+{
+    come_as("GET /new", 77777, 88888);
+    enter_as(getpid());
+}
+
+static void child_enters_after_a_while(void)
+{
+    now += 2 * SECOND;
     enter_as(getpid());
 }
 
@@ -100,6 +129,41 @@ static void child_configures(void)
     configure(scenario->budget + REQUESTS, scenario->queue, 0);
 }
 
+static void with_flags(uint32_t budget, int flags)
+{
+    dbguard_limits_t limits;
+
+    configure(budget, scenario->queue, (flags & DRYRUN) != 0);
+    limits = board.shared->limits;
+    limits.client_hold.number = (flags & CLIENT) != 0;
+    limits.classes[0].lease = flags & LEASE ? SECOND : 0;
+    dbguard_admission_configure(&board, &limits, now);
+}
+
+/* With classes: the first one may have two tokens more, and a third one keeps
+ * some for itself. */
+static void child_configures_classes(void)
+{
+    dbguard_limits_t limits = board.shared->limits;
+
+    limits.budget = scenario->budget + REQUESTS;
+    limits.classes[0].max.number = scenario->budget + 2;
+    limits.classes[2].min.number = 50;
+    limits.classes[2].min.percent = 1;
+    limits.classes[1].weight = 7;
+    dbguard_admission_configure(&board, &limits, now);
+}
+
+static void child_begins_dryrun(void)
+{
+    configure(scenario->budget, scenario->queue, 1);
+}
+
+static void child_ends_dryrun(void)
+{
+    configure(scenario->budget, scenario->queue, 0);
+}
+
 /* mine[0] leaves: somebody gets its token. */
 static void leave_first(void)
 {
@@ -129,10 +193,10 @@ static void somebody_dies_inside(void)
     pid_t pid = fork();
 
     if (pid == 0) {
-        dbguard_board_lock(&board);
+        dbguard_board_lock(&board, now);
         board.shared->free_head = DBGUARD_NONE;
         board.shared->prefix.held = 7;
-        board.shared->queue_head = DBGUARD_NONE;
+        board.shared->heaviest = DBGUARD_NONE;
         _exit(0);
     }
     ck_assert_int_eq(wait_for(pid), 0);
@@ -146,7 +210,7 @@ static const scenario_t scenarios[] = {
      child_enters_later},
     {"enter, refused", 8, 2, 0, 0, 2, 0, 0, NULL, child_enters},
     {"enter, no slot", 3, 2, 4, 0, 3, 0, 0, NULL, child_enters},
-    {"enter in DryRun", 8, 1, 1, 1, 3, 0, 0, NULL, child_enters},
+    {"enter in DryRun", 8, 1, 1, DRYRUN, 3, 0, 0, NULL, child_enters},
     {"leave", 8, 2, 4, 0, 1, 1, 0, NULL, child_leaves},
     {"leave and hand over", 8, 1, 4, 0, 0, 1, 3, NULL, child_leaves},
     {"leave, and all are late", 8, 1, 4, 0, 0, 1, 3, NULL, child_leaves_late},
@@ -159,7 +223,22 @@ static const scenario_t scenarios[] = {
     {"poll when late", 8, 1, 4, 0, 1, 1, 0, NULL, child_looks_late},
     {"poll when expelled", 8, 1, 4, 0, 1, 1, 0, leave_first_late,
      child_looks_late},
-    {"leave in DryRun", 8, 1, 0, 1, 2, 1, 1, NULL, child_leaves},
+    {"leave in DryRun", 8, 1, 0, DRYRUN, 2, 1, 1, NULL, child_leaves},
+    {"displacing", 8, 1, 2, HEAVY, 3, 0, 0, NULL, child_enters_light},
+    {"a new endpoint and client", 8, 2, 4, 0, 2, 0, 0, NULL, child_enters_new},
+    {"evicting an endpoint and clients", 8, 2, 4, CROWDED, 2, 0, 0, NULL,
+     child_enters_new},
+    {"enter and be parked", 8, 2, 4, HEAVY | CLIENT, 1, 0, 0, NULL,
+     child_enters},
+    {"poll when parked", 8, 2, 4, HEAVY | CLIENT, 1, 1, 1, NULL, child_looks},
+    {"leave to the parked", 8, 2, 4, HEAVY | CLIENT, 0, 1, 3, NULL,
+     child_leaves},
+    {"a lease ends", 8, 1, 4, LEASE, 3, 0, 0, NULL,
+     child_enters_after_a_while},
+    {"ticks", 8, 2, 4, 0, 4, 0, 0, NULL, child_enters_after_a_while},
+    {"classes", 8, 1, 6, 0, 5, 0, 0, NULL, child_configures_classes},
+    {"DryRun begins", 8, 1, 4, 0, 3, 0, 0, NULL, child_begins_dryrun},
+    {"DryRun ends", 8, 1, 2, DRYRUN, 5, 0, 0, NULL, child_ends_dryrun},
     {"reap", 8, 3, 5, 0, 1, 1, 0, others_come, child_reaps},
     {"a larger budget", 8, 1, 4, 0, 4, 0, 0, NULL, child_configures},
     {"a much larger budget", 44, 1, 40, 0, 41, 0, 0, NULL, child_configures},
@@ -180,6 +259,20 @@ static const scenario_t *named(const char *name)
     ck_abort_msg("no scenario: %s", name);
 }
 
+/* No endpoint and no client is free. */
+static void crowd_in(void)
+{
+    char name[32];
+    uint32_t i;
+
+    for (i = DBGUARD_FIXED; i < DBGUARD_ENDPOINTS; i++) {
+        snprintf(name, sizeof(name), "GET /%u", i);
+        board.shared->endpoints[teach(name, 0, HOLD)].samples = 1;
+    }
+    for (i = 0; i < board.shared->nclients; i++)
+        dbguard_client_arrive(board.shared, i + 1, DBGUARD_NONE, now);
+}
+
 /* A new board and a child that is about to act. */
 static pid_t set_the_scene(void (*before)(void))
 {
@@ -188,7 +281,13 @@ static pid_t set_the_scene(void (*before)(void))
 
     board_again(scenario->budget, scenario->queue);
     board.shared->limits.settle = SETTLE;
-    configure(scenario->budget, scenario->queue, scenario->dryrun);
+    with_flags(scenario->budget, scenario->flags);
+    if (scenario->flags & CROWDED)
+        crowd_in();
+    if (scenario->flags & HEAVY) {
+        teach("GET /heavy", 0, 2 * SECOND);
+        come_as("GET /heavy", scenario->flags & CLIENT ? 5 : 0, 0);
+    }
     nmine = 0;
     come(scenario->first);
     pid = step_launch(&step);
@@ -221,7 +320,9 @@ static void expect_whole_slots(void)
             || (s->state == DBGUARD_HELD && s->granted < START)
             || (s->state == DBGUARD_WAITING && s->deadline < START)
             || (s->state == DBGUARD_EXPELLED
-                && s->reason != DBGUARD_REASON_TIMEOUT))
+                && s->reason != DBGUARD_REASON_TIMEOUT
+                && s->reason != DBGUARD_REASON_DISPLACED
+                && !s->runs))
             ck_abort_msg("a slot has state %u before its time", s->state);
     }
 }
@@ -237,25 +338,74 @@ static uint32_t count_expelled(void)
     return n;
 }
 
+/* What the tokens are limited by now. */
+static uint32_t tokens(void)
+{
+    if (scenario->act == child_configures_classes)
+        return scenario->budget + 2;
+    if (scenario->act == child_ends_dryrun)
+        return REQUESTS; /* all of them run, and are counted */
+    return scenario->flags & CLIENT ? 1 : board.shared->limits.budget;
+}
+
+/* The one whose lease has ended has lost its token. */
+static void expect_lease_over(void)
+{
+    int64_t held;
+
+    ck_assert_int_eq(dbguard_admission_leave(&board, mine[0], now, &held),
+                     APR_NOTFOUND);
+    mine[0] = mine[--nmine];
+}
+
 static void expect_in_order(pid_t dead)
 {
     static const dbguard_ticket_t none;
-    uint32_t budget, n;
+    uint32_t most, n;
     int i;
 
     expect_whole_slots();
+    if (scenario->act == child_enters_after_a_while)
+        now += 2 * SECOND;
     reap(dead);
     reap(OTHER);
     look(none); /* who had nothing is not reaped, but missed by the next one */
-    if (scenario->act == child_configures)
-        child_configures(); /* it may have died before or after */
-    budget = scenario->dryrun ? REQUESTS : board.shared->limits.budget;
+    /* It may have died before or after. */
+    if (scenario->act == child_configures
+        || scenario->act == child_configures_classes
+        || scenario->act == child_begins_dryrun
+        || scenario->act == child_ends_dryrun)
+        scenario->act();
+    if (scenario->flags & LEASE)
+        expect_lease_over();
+    most = tokens();
     n = (uint32_t)nmine - count_expelled();
-    board_expect(n < budget ? n : budget, n < budget ? 0 : n - budget);
+    board_expect(n < most ? n : most, n < most ? 0 : n - most);
     for (i = 0; i < nmine; i++)
         leave(mine[i]); /* fails when its slot is not its own any more */
     board_expect(0, 0);
     board_exhaust();
+}
+
+/* Where to die: at `wanted` instructions, at all of them with UNIT_THOROUGH in
+ * the environment, and hardly ever in the middle of long loops. */
+static long next_stop(long stop, long stops, long wanted)
+{
+    static long often;
+    long stride = 1 + stops / 4;
+
+    if (stop < 0) {
+        long i, rare = 0;
+
+        for (i = 0; i < stops; i++)
+            rare += step_rank(i) <= 16;
+        often = getenv("UNIT_THOROUGH") != NULL ? 1 : 1 + rare / wanted;
+    }
+    do
+        stop++;
+    while (stop < stops
+           && (step_rank(stop) <= 16 ? stop % often : stop % stride) != 0);
+    return stop;
 }
 
 /* What is bound at its first call is bound before the recording. */
@@ -273,7 +423,7 @@ static void warm_up(void)
 
 START_TEST(killed_at_every_instruction)
 {
-    long stops, stride;
+    long stops;
 
     if (!step_possible())
         return;
@@ -283,9 +433,8 @@ START_TEST(killed_at_every_instruction)
     warm_up();
     stops = step_record(set_the_scene(child_comes));
     ck_assert_int_gt(stops, 20);
-    /* All of them, where that is a matter of a second. */
-    stride = 1 + stops / scaled(1500);
-    for (at = 0; at < stops; at += stride) {
+    for (at = next_stop(-1, stops, scaled(150)); at < stops;
+         at = next_stop(at, stops, 0)) {
         pid_t pid = set_the_scene(child_comes);
 
         if (!step_to(pid, at))
@@ -312,7 +461,8 @@ START_TEST(without_repair_something_is_lost)
     board_open_shared(scenario->nslots, 1, 4);
     warm_up();
     stops = step_record(set_the_scene(child_comes));
-    for (at = 0; at < stops; at += 1 + stops / scaled(1500)) {
+    for (at = next_stop(-1, stops, scaled(150)); at < stops;
+         at = next_stop(at, stops, 0)) {
         pid_t pid = set_the_scene(child_comes);
 
         ck_assert(step_to(pid, at));
@@ -367,7 +517,8 @@ START_TEST(ended_by_a_signal_at_every_instruction)
     board_open_shared(scenario->nslots, 1, 4);
     warm_up();
     stops = step_record(set_the_scene(child_comes));
-    for (at = 0; at < stops; at += 1 + stops / scaled(1500)) {
+    for (at = next_stop(-1, stops, scaled(50)); at < stops;
+         at = next_stop(at, stops, 0)) {
         pid_t pid = set_the_scene(child_comes_and_listens);
 
         if (!step_to(pid, at))
@@ -578,7 +729,7 @@ static int crowd_process; /* which of them this one is */
 
 static void *crowd_thread(void *thread)
 {
-    dbguard_visitor_t visitor = {getpid(), "192.0.2.1", "GET /"};
+    dbguard_visitor_t visitor = {.pid = getpid(), .endpoint = "GET /"};
     uint64_t bit = bit_of(crowd_process, (int)(intptr_t)thread);
     dbguard_decision_t d;
     int64_t held;
@@ -683,7 +834,7 @@ Suite *crash_suite(void)
     Suite *s = suite_create("crash");
     TCase *tc = tcase_create("every instruction");
 
-    tcase_set_timeout(tc, 60);
+    tcase_set_timeout(tc, 120);
     tcase_add_loop_test(tc, killed_at_every_instruction, 0, SCENARIOS);
     tcase_add_test(tc, without_repair_something_is_lost);
     tcase_add_loop_test(tc, ended_by_a_signal_at_every_instruction, 0,

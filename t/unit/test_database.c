@@ -931,8 +931,8 @@ START_TEST(refused_for_the_database)
     ck_assert_int_eq(d.reason, DBGUARD_REASON_DATABASE);
     ck_assert_str_eq(dbguard_reason_name(d.reason), "database");
     ck_assert_uint_eq(d.ticket.serial, 0);
-    ck_assert_int_ge(d.retry_after, 2 * SECOND);
-    ck_assert_int_le(d.retry_after, 10 * SECOND);
+    ck_assert_int_ge(d.retry.after, 2 * SECOND);
+    ck_assert_int_le(d.retry.after, 10 * SECOND);
     ck_assert_uint_eq(counters()->refused, 1);
     ck_assert_uint_eq(counters()->refused_database, 1);
     ck_assert_uint_eq(counters()->refused_board, 0);

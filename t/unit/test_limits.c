@@ -8,6 +8,7 @@
 #include "unit.h"
 
 #define SLOTS 512
+#define TICK DBGUARD_TICK
 
 static void setup(void)
 {
@@ -56,7 +57,9 @@ START_TEST(a_larger_budget_expels_the_late)
     int i;
 
     configure(1, 100, 0);
+    come_as("GET /slow", 0, 0); /* what is slow is not what they wait for */
     enter_to(DBGUARD_ADMITTED);
+    come_as("GET /", 0, 0);
     for (i = 0; i < 100; i++) {
         if (i == 70)
             now += PATIENCE;
@@ -144,16 +147,17 @@ START_TEST(dryrun_refuses_nobody)
         ck_assert_int_eq(d.reason, i < 5 ? DBGUARD_REASON_NONE
                                          : DBGUARD_REASON_BUDGET);
     }
-    board_expect(8, 0);
-    ck_assert_uint_eq(counters()->admitted, 8);
+    /* The board does what On would: those beyond run and hold nothing. */
+    board_expect(2, 3);
+    ck_assert_uint_eq(counters()->admitted, 2);
     ck_assert_uint_eq(counters()->waited, 0);
     ck_assert_uint_eq(counters()->refused, 0);
     ck_assert_uint_eq(counters()->dryrun_waited, 3);
     ck_assert_uint_eq(counters()->dryrun_refused, 3);
-    ck_assert_int_eq(look(d.ticket).outcome, DBGUARD_ADMITTED);
+    ck_assert_int_eq(state_of(d.ticket), DBGUARD_EXPELLED);
     now += 9;
     ck_assert_int_eq(leave(d.ticket), 9);
-    board_expect(7, 0);
+    board_expect(2, 3);
 }
 END_TEST
 
@@ -171,10 +175,10 @@ START_TEST(dryrun_with_a_full_table)
         ck_assert_int_eq(d.would, DBGUARD_REFUSED);
         ck_assert_uint_eq(d.ticket.serial, 0);
     }
-    board_expect(SLOTS, 0);
+    board_expect(2, 8);
     ck_assert_uint_eq(counters()->refused, 0);
     ck_assert_uint_eq(counters()->dryrun_refused, SLOTS - 10 + 3);
-    ck_assert_uint_eq(counters()->admitted, SLOTS);
+    ck_assert_uint_eq(counters()->admitted, 2);
 }
 END_TEST
 
@@ -193,8 +197,10 @@ START_TEST(dryrun_decides_as_on_would)
             configure(budget, queue, 0);
         a = enter();
         board = dry;
-        if (i == 0)
+        if (i == 0) {
+            teach("GET /", 0, HOLD);
             configure(budget, queue, 1);
+        }
         b = enter();
         ck_assert_int_eq(a.outcome, b.would);
         ck_assert_int_eq(a.reason, b.reason);
@@ -226,6 +232,7 @@ START_TEST(dryrun_and_on_in_step)
     boards[1].shared = board_make(SLOTS);
     for (b = 0; b < 2; b++) {
         board = boards[b];
+        teach("GET /", 0, HOLD);
         configure(1 + (uint32_t)_i % 7, (uint32_t)_i % 5, b);
     }
     for (i = 0; i < 3000; i++) {
@@ -249,6 +256,7 @@ START_TEST(dryrun_and_on_in_step)
 }
 END_TEST
 
+/* Whoever waits when it begins is not refused, either. */
 START_TEST(dryrun_lets_the_waiting_in)
 {
     dbguard_ticket_t t[50];
@@ -260,15 +268,197 @@ START_TEST(dryrun_lets_the_waiting_in)
         t[i] = enter_to(DBGUARD_WAIT);
     now += SECOND;
     configure(2, 50, 1);
-    board_expect(52, 0);
     for (i = 0; i < 50; i++) {
-        ck_assert_int_eq(posts(t[i]), 1);
-        ck_assert_int_eq(look(t[i]).outcome, DBGUARD_ADMITTED);
+        dbguard_decision_t d = look(t[i]);
+
+        ck_assert_int_eq(d.outcome, DBGUARD_ADMITTED);
+        ck_assert_int_eq(d.would, DBGUARD_WAIT);
+        ck_assert_int_eq(d.start, now);
     }
     ck_assert_int_eq(enter().would, DBGUARD_REFUSED);
+    board_expect(2, 50);
+    now += 9;
+    ck_assert_int_eq(leave(t[0]), 9);
+    ck_assert_uint_eq(counters()->aborted, 0);
+    ck_assert_uint_eq(counters()->refused, 0);
 }
 END_TEST
 
+/* Tokens go to those that On would have let wait, and not to the refused. */
+START_TEST(dryrun_hands_over)
+{
+    dbguard_ticket_t t[10];
+    int i;
+
+    configure(3, 2, 1);
+    for (i = 0; i < 10; i++)
+        t[i] = enter().ticket;
+    for (i = 0; i < 5; i++) {
+        board_expect(i < 3 ? 3 : (uint32_t)(5 - i), i < 2 ? 2 - (uint32_t)i
+                                                          : 0);
+        ck_assert_int_eq(state_of(t[i]), DBGUARD_HELD);
+        leave(t[i]);
+    }
+    for (; i < 10; i++) {
+        ck_assert_int_eq(state_of(t[i]), DBGUARD_EXPELLED);
+        leave(t[i]);
+    }
+    ck_assert_uint_eq(counters()->admitted, 5);
+    ck_assert_uint_eq(counters()->waited, 2);
+    ck_assert_uint_eq(counters()->released, 5);
+    ck_assert_uint_eq(counters()->aborted, 0);
+    board_exhaust();
+}
+END_TEST
+
+/* Their patience ends without their coming to say so, and the places are
+ * there for others. */
+START_TEST(dryrun_expels_in_time)
+{
+    dbguard_ticket_t t[3];
+    int i;
+
+    configure(1, 2, 1);
+    for (i = 0; i < 3; i++)
+        t[i] = enter().ticket;
+    board_expect(1, 2);
+    now += PATIENCE + SECOND / 4;
+    ck_assert_int_eq(enter().would, DBGUARD_WAIT);
+    board_expect(1, 1);
+    for (i = 1; i < 3; i++)
+        ck_assert_int_eq(state_of(t[i]), DBGUARD_EXPELLED);
+    ck_assert_uint_eq(counters()->dryrun_refused, 2);
+    ck_assert_uint_eq(counters()->refused, 0);
+}
+END_TEST
+
+/* --- DryRun equals On ----------------------------------------------------- */
+
+static const char *const asked[] = {"GET /a", "GET /b", "GET /c"};
+
+/* A board of the two, and what has come to it. */
+typedef struct side_t {
+    dbguard_board_t board;
+    struct {
+        dbguard_ticket_t ticket;
+        int64_t hold;
+    } requests[300];
+    int n;
+} side_t;
+
+/* Holds are known in advance: DryRun measures what On cannot see. */
+static void teach_all(void)
+{
+    int i;
+
+    for (i = 0; i < LENGTH(asked); i++)
+        teach(asked[i], 0, INT64_C(20000) << 2 * i);
+}
+
+/* Nobody comes back when it was told to: DryRun cannot tell them. */
+static void set_up(side_t *side, const dbguard_board_t *where, uint32_t queue,
+                   int dryrun)
+{
+    dbguard_limits_t limits;
+
+    side->board = board = *where;
+    side->n = 0;
+    teach_all();
+    configure(4, queue, dryrun);
+    limits = board.shared->limits;
+    limits.retry_min = limits.retry_max = 1000 * (int64_t)SECOND;
+    limits.patience = 1000 * (int64_t)SECOND; /* which ends by the tick */
+    dbguard_admission_configure(&board, &limits, now);
+}
+
+/* On's waiters look every quarter of a second, as DryRun's are looked after. */
+static void look_around(side_t *side)
+{
+    int i;
+
+    for (i = 0; i < side->n; i++) {
+        dbguard_ticket_t *t = &side->requests[i].ticket;
+
+        if (t->serial != 0 && state_of(*t) != DBGUARD_HELD)
+            t->serial = look(*t).ticket.serial;
+    }
+}
+
+/* Whose token was out for its hold ends. */
+static void go_on(side_t *side)
+{
+    uint64_t tick;
+    int i;
+
+    board = side->board;
+    tick = board.shared->tick;
+    if (!board.shared->limits.dryrun && tick != (uint64_t)(now / TICK))
+        look_around(side);
+    for (i = 0; i < side->n; i++) {
+        dbguard_ticket_t *t = &side->requests[i].ticket;
+        dbguard_slot_t *s = &board.shared->slots[t->slot];
+
+        if (t->serial != 0 && s->state == DBGUARD_HELD
+            && now - s->granted >= side->requests[i].hold) {
+            s->used = 0; /* nothing is learnt from it */
+            leave(*t);
+            t->serial = 0;
+        }
+    }
+}
+
+static dbguard_decision_t arrive(side_t *side, int64_t hold)
+{
+    dbguard_decision_t d;
+
+    board = side->board;
+    d = enter();
+    side->requests[side->n].ticket = d.ticket;
+    side->requests[side->n++].hold = hold;
+    return d;
+}
+
+/* Arrivals of all kinds: what DryRun says of each is what On does. */
+START_TEST(dryrun_equals_on)
+{
+    static side_t on, dry;
+    dbguard_board_t other = board;
+    uint32_t i, told[3] = {0};
+
+    any_from((uint32_t)_i);
+    other.shared = board_make(SLOTS);
+    set_up(&on, &board, 3 + (uint32_t)_i, 0);
+    set_up(&dry, &other, 3 + (uint32_t)_i, 1);
+    for (i = 0; i < 300; i++) {
+        uint32_t name = any(3);
+        int64_t hold = INT64_C(20000) << 2 * name;
+        dbguard_decision_t a, b;
+
+        now += any(i % 50 ? 40000 : 900000);
+        go_on(&on);
+        go_on(&dry);
+        come_as(asked[name], any(5), 0);
+        a = arrive(&on, hold);
+        b = arrive(&dry, hold);
+        told[a.outcome]++;
+        if (a.outcome != b.would || a.reason != b.reason)
+            ck_abort_msg("arrival %u: %d (%d) and %d (%d)", i, a.outcome,
+                         a.reason, b.would, b.reason);
+        ck_assert_uint_eq(on.board.shared->prefix.held,
+                          dry.board.shared->prefix.held);
+        ck_assert_uint_eq(on.board.shared->prefix.waiting,
+                          dry.board.shared->prefix.waiting);
+    }
+    for (i = 0; i < 3; i++)
+        ck_assert_uint_gt(told[i], 10);
+    ck_assert_pstr_eq(board_disorder(dry.board.shared), NULL);
+    free(dry.board.shared);
+    board = on.board;
+}
+END_TEST
+
+/* What DryRun let run is out when it ends, however many those are: nobody gets
+ * a token until enough of them have ended. */
 START_TEST(after_dryrun_the_overflow_drains)
 {
     dbguard_ticket_t t[10], waits;
@@ -454,11 +644,11 @@ START_TEST(patience)
 {
     ck_assert_int_eq(dbguard_derive_patience(0), SECOND);
     ck_assert_int_eq(dbguard_derive_patience(6000), SECOND);
-    ck_assert_int_eq(dbguard_derive_patience(SECOND / 4), SECOND);
-    ck_assert_int_eq(dbguard_derive_patience(SECOND / 4 + 1), SECOND + 4);
-    ck_assert_int_eq(dbguard_derive_patience(SECOND / 2), 2 * SECOND);
-    ck_assert_int_eq(dbguard_derive_patience(5 * SECOND / 2), 10 * SECOND);
-    ck_assert_int_eq(dbguard_derive_patience(5 * SECOND / 2 + 1), 10 * SECOND);
+    ck_assert_int_eq(dbguard_derive_patience(SECOND / 6), SECOND);
+    ck_assert_int_eq(dbguard_derive_patience(SECOND / 6 + 1), SECOND + 2);
+    ck_assert_int_eq(dbguard_derive_patience(SECOND / 2), 3 * SECOND);
+    ck_assert_int_eq(dbguard_derive_patience(5 * SECOND / 3), 9999996);
+    ck_assert_int_eq(dbguard_derive_patience(5 * SECOND / 3 + 1), 10 * SECOND);
     ck_assert_int_eq(dbguard_derive_patience(3600 * (int64_t)SECOND),
                      10 * SECOND);
     ck_assert_int_eq(dbguard_derive_patience(-5), SECOND);
@@ -495,6 +685,9 @@ static TCase *dryrun(void)
     tcase_add_loop_test(tc, dryrun_decides_as_on_would, 0, 12);
     tcase_add_loop_test(tc, dryrun_and_on_in_step, 0, 10);
     tcase_add_test(tc, dryrun_lets_the_waiting_in);
+    tcase_add_test(tc, dryrun_hands_over);
+    tcase_add_test(tc, dryrun_expels_in_time);
+    tcase_add_loop_test(tc, dryrun_equals_on, 0, 10);
     tcase_add_test(tc, after_dryrun_the_overflow_drains);
     tcase_add_test(tc, dryrun_counts_the_elder_as_on_would);
     return tc;

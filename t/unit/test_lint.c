@@ -160,8 +160,8 @@ START_TEST(says_that_the_probe_said_nothing)
 {
     lint.mute = 1;
     expect("database", DBGUARD_LINT_WARNING,
-           "the database could not be checked: dbguard-monitor --probe said "
-           "nothing within 2 s; MaxRequestWorkers 192 was compared with "
+           "the database could not be checked: dbguard-monitor --probe gave "
+           "no answer (it has 2 s); MaxRequestWorkers 192 was compared with "
            "nothing");
 }
 END_TEST

@@ -225,9 +225,9 @@ START_TEST(rebuild_knows_what_settles)
     dbguard_board_rebuild(board.shared);
     board_expect(0, 0);
     ck_assert_uint_eq(board.shared->settling, 4);
-    for (i = 0; i < 4; i++) /* in whatever order */
+    for (i = 0; i < 4; i++) /* all as the last one */
         starts += admitted().start - START;
-    ck_assert_int_eq(starts, 0 + 100 + 200 + 300 + 4 * SETTLE);
+    ck_assert_int_eq(starts, 4 * (300 + SETTLE));
     enter_to(DBGUARD_WAIT);
 }
 END_TEST
@@ -243,7 +243,7 @@ START_TEST(a_closed_board_refuses)
     ck_assert_int_eq(d.outcome, DBGUARD_REFUSED);
     ck_assert_int_eq(d.reason, DBGUARD_REASON_BOARD);
     ck_assert_uint_eq(d.ticket.serial, 0);
-    ck_assert_int_ge(d.retry_after, 2 * SECOND);
+    ck_assert_int_ge(d.retry.after, 2 * SECOND);
     ck_assert_uint_eq(counters()->refused_board, 1);
     board_expect(0, 0);
 }
@@ -296,8 +296,30 @@ START_TEST(a_closed_board_in_dryrun)
     d = enter();
     ck_assert_int_eq(d.outcome, DBGUARD_ADMITTED);
     ck_assert_int_eq(d.would, DBGUARD_REFUSED);
-    ck_assert_uint_eq(d.ticket.serial, 0);
+    ck_assert_int_eq(d.reason, DBGUARD_REASON_BOARD);
+    ck_assert_int_eq(state_of(d.ticket), DBGUARD_EXPELLED);
     board_expect(0, 0);
+    ck_assert_int_eq(leave(d.ticket), 0);
+    ck_assert_int_eq(state_of(d.ticket), DBGUARD_FREE);
+}
+END_TEST
+
+/* After a repair none is free before it has settled. */
+START_TEST(rebuild_lets_all_of_them_settle)
+{
+    dbguard_ticket_t t[4];
+    int i;
+
+    configure(4, 8, 0);
+    for (i = 0; i < 4; i++)
+        t[i] = admitted().ticket;
+    for (i = 0; i < 4; i++) {
+        leave(t[(i * 3 + _i) % 4]);
+        now += 100;
+    }
+    dbguard_board_rebuild(board.shared);
+    for (i = 0; i < 4; i++)
+        ck_assert_int_ge(admitted().start, START + i * 100 + SETTLE);
 }
 END_TEST
 
@@ -320,6 +342,7 @@ Suite *settle_suite(void)
     tcase_add_test(tc, settling_takes_no_slot_away);
     tcase_add_test(tc, a_smaller_budget_lets_enough_settle);
     tcase_add_test(tc, rebuild_knows_what_settles);
+    tcase_add_loop_test(tc, rebuild_lets_all_of_them_settle, 0, 4);
     suite_add_tcase(s, tc);
 
     tc = tcase_create("closed");

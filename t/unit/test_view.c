@@ -44,6 +44,16 @@ static void capture(void *context, const char *format, va_list args)
     text->len += (size_t)n;
 }
 
+static void text_top(const dbguard_view_t *view, const dbguard_snapshot_t *s)
+{
+    dbguard_view_text(view, s, 0);
+}
+
+static void text_all(const dbguard_view_t *view, const dbguard_snapshot_t *s)
+{
+    dbguard_view_text(view, s, 1);
+}
+
 /* The board as a view shows it. The caller frees it. */
 static char *shown(view_fn show)
 {
@@ -71,7 +81,7 @@ static void expect_shown(view_fn show, const char *what, int is_shown)
 
 static void enter_as_endpoint(const char *client, const char *endpoint)
 {
-    dbguard_visitor_t visitor = {12345, "", ""};
+    dbguard_visitor_t visitor = {.pid = 12345};
     dbguard_decision_t d;
 
     snprintf(visitor.client, sizeof(visitor.client), "%s", client);
@@ -96,6 +106,8 @@ static void normal_board(void)
     dbguard_ticket_t t[70];
     int i, round;
 
+    teach("GET /", 0, SECOND);
+    teach("POST /orders/*/reset", 0, SECOND);
     for (round = 0; round < 90; round++) {
         for (i = 0; i < 70; i++) {
             if (i == 60)
@@ -415,9 +427,9 @@ END_TEST
 
 /* --- text ----------------------------------------------------------------- */
 
-static void expect_narrow_text(void)
+static void expect_narrow(view_fn show)
 {
-    char *text = shown(dbguard_view_text), *rest = text, *line;
+    char *text = shown(show), *rest = text, *line;
 
     while ((line = next_line(&rest)) != NULL) {
         size_t i;
@@ -429,6 +441,12 @@ static void expect_narrow_text(void)
                 ck_abort_msg("not printable: %s", line);
     }
     free(text);
+}
+
+static void expect_narrow_text(void)
+{
+    expect_narrow(text_top);
+    expect_narrow(text_all);
 }
 
 START_TEST(text_fits_eighty_columns)
@@ -459,6 +477,7 @@ START_TEST(text_fits_with_long_words)
 {
     enter_as_endpoint("2001:db8:1234:5678:9abc:def0:1234:5678",
                       "POST /api/v2/customers/*/orders/*/positions/*/prices");
+    teach("POST /api/v2/customers/*/orders/*/positions/*/prices", 0, SECOND);
     expect_narrow_text();
 }
 END_TEST
@@ -527,7 +546,7 @@ START_TEST(text_fits_when_a_value_was_refused)
     set("DBGuardBudget", "20", "last good value (/etc/apache2/mods-enabled/"
                                "dbguard.conf:12 was refused)");
     board.shared->settings[0].valid = 0;
-    expect_shown(dbguard_view_text, "NOT VALID", 1);
+    expect_shown(text_top, "NOT VALID", 1);
     expect_narrow_text();
 }
 END_TEST
@@ -535,22 +554,338 @@ END_TEST
 START_TEST(text_says_what_matters)
 {
     normal_board();
-    expect_shown(dbguard_view_text, "20 of 20 out", 1);
-    expect_shown(dbguard_view_text, "25 of 40 places, patience 5s", 1);
-    expect_shown(dbguard_view_text, "POST /orders/*/reset", 1);
-    expect_shown(dbguard_view_text, "DBGuardBudget", 1);
-    expect_shown(dbguard_view_text, "40 places: MaxRequestWorkers 71", 1);
-    expect_shown(dbguard_view_text, "... and 25 more", 1);
-    expect_shown(dbguard_view_text, "NOBODY IS REFUSED", 0);
-    expect_shown(dbguard_view_text, "may not add up", 0);
+    expect_shown(text_top, "20 of 20 out", 1);
+    expect_shown(text_top, "25 of 40 places, patience 5s", 1);
+    expect_shown(text_top, "POST /orders/*/reset", 1);
+    expect_shown(text_top, "DBGuardBudget", 1);
+    expect_shown(text_top, "40 places: MaxRequestWorkers 71", 1);
+    expect_shown(text_top, "... and 25 more", 1);
+    expect_shown(text_top, "NOBODY IS REFUSED", 0);
+    expect_shown(text_top, "may not add up", 0);
     configure(20, 40, 1);
     board.shared->elder = 1;
     board.shared->seq = 1;
-    expect_shown(dbguard_view_text, "NOBODY IS REFUSED", 1);
-    expect_shown(dbguard_view_text, "before an upgrade", 1);
-    expect_shown(dbguard_view_text, "may not add up", 1);
+    expect_shown(text_top, "NOBODY IS REFUSED", 1);
+    expect_shown(text_top, "before an upgrade", 1);
+    expect_shown(text_top, "may not add up", 1);
     board.shared->engine = 0;
-    expect_shown(dbguard_view_text, "NOTHING IS GUARDED", 1);
+    expect_shown(text_top, "NOTHING IS GUARDED", 1);
+}
+END_TEST
+
+/* --- endpoints, and Little's law ------------------------------------------ */
+
+/* One request, from its coming to its end. */
+static void serve(const char *endpoint, int64_t hold)
+{
+    dbguard_ticket_t t;
+
+    come_as(endpoint, 0, 0);
+    t = enter().ticket;
+    now += hold;
+    leave(t);
+}
+
+/* A minute in which so many came to each of n endpoints "GET /x<i>" in each
+ * second, and held for i + 1 times 10 ms. */
+static void a_minute_of(int n, int each)
+{
+    char endpoint[32];
+    int64_t second;
+    int t, i, j;
+
+    for (t = 0; t < DBGUARD_RECENT; t++) {
+        second = now;
+        for (i = 0; i < n; i++) {
+            snprintf(endpoint, sizeof(endpoint), "GET /x%03d", i);
+            for (j = 0; j < each; j++) {
+                serve(endpoint, (i + 1) * 10000);
+                now = second;
+            }
+        }
+        now = second + SECOND;
+    }
+}
+
+/* The sentence and what it is made of. */
+static void expect_little(double rate, double peak, double hold)
+{
+    double n, r, t, n_peak, n_came, at, lasts, at_peak, lasts_peak, is;
+    uint32_t of, budget;
+    dbguard_snapshot_t *s = snapshot();
+    dbguard_words_t w;
+
+    dbguard_view_explain(&w, s);
+    free(s);
+    if (sscanf(w.needed, "%lf tokens of %u: %lf/s x %lf s (Little's law, the "
+               "last minute); %lf in its busiest second, when %lf came", &n,
+               &of, &r, &t, &n_peak, &n_came) != 6
+        || sscanf(w.lasts, "at %lf/s (mean) the budget of %u lasts up to a "
+                  "mean hold of %lf s; at %lf/s (busiest second) up to %lf s; "
+                  "now %lf s", &at, &budget, &lasts, &at_peak, &lasts_peak, &is)
+               != 6)
+        ck_abort_msg("%s\n%s", w.needed, w.lasts);
+    ck_assert_uint_eq(of, board.shared->limits.budget);
+    ck_assert_uint_eq(budget, of);
+    ck_assert_double_eq_tol(r, rate, 0.01);
+    ck_assert_double_eq_tol(at, r, 1e-9);
+    ck_assert_double_eq_tol(t, hold, 0.001);
+    ck_assert_double_eq_tol(is, t, 1e-9);
+    ck_assert_double_eq_tol(n_came, peak, 1e-9);
+    ck_assert_double_eq_tol(at_peak, peak, 1e-9);
+    ck_assert_double_eq_tol(n, r * t, 0.006 + r * 0.0006);
+    ck_assert_double_eq_tol(n_peak, peak * t, 0.006 + peak * 0.0006);
+    ck_assert_double_eq_tol(lasts * r, budget, 0.001 * r + 0.01 * lasts);
+    ck_assert_double_eq_tol(lasts_peak * peak, budget, 0.001 * peak);
+}
+
+START_TEST(little_fits_itself)
+{
+    int i;
+
+    now += 100 * (int64_t)SECOND;
+    a_minute_of(1, 4);
+    expect_little(4, 4, 0.010);
+    expect_shown(text_top, "is needed than there is", 0);
+    /* A busy second. */
+    for (i = 0; i < 90; i++)
+        serve("GET /x000", 0);
+    now += SECOND;
+    expect_shown(dbguard_view_auto, "DBGuardArrivedPeakSecond: 90\n", 1);
+    expect_shown(dbguard_view_auto, "DBGuardArrivedLastMinute: 326\n", 1);
+    a_minute_of(4, 2);
+    expect_little(8, 8, 0.025);
+    /* The means have not quite forgotten the busy second. */
+    expect_shown(dbguard_view_auto, "DBGuardHoldExpectedMicroseconds: 2499", 1);
+    expect_shown(dbguard_view_auto, "DBGuardHoldLimitMicroseconds: 2500000\n",
+                 1);
+    expect_shown(dbguard_view_html, "At 8.00/s (mean) the budget of 20 lasts "
+                 "up to a mean hold of 2.500 s; at 8/s (busiest second) up to "
+                 "2.500 s; now 0.025 s.", 1);
+}
+END_TEST
+
+/* The server has been up for ten seconds. */
+START_TEST(little_of_a_young_server)
+{
+    int i;
+
+    for (i = 0; i < 10; i++) {
+        int64_t second = now;
+
+        serve("GET /", 100000);
+        serve("GET /", 100000);
+        now = second + SECOND;
+    }
+    expect_little(2, 2, 0.1 * (1 - 0.358)); /* 20 samples of it */
+}
+END_TEST
+
+/* It began in the middle of a second: the mean is not above the busiest one. */
+START_TEST(little_of_a_broken_second)
+{
+    dbguard_snapshot_t *s;
+    dbguard_outlook_t o;
+    int i;
+
+    board.shared->created = now += 900000;
+    for (i = 0; i < 5; i++)
+        serve("GET /", 0);
+    now += SECOND;
+    for (i = 0; i < 5; i++)
+        serve("GET /", 0);
+    now += 200000;
+    s = snapshot();
+    dbguard_view_reckon(&o, s);
+    ck_assert_uint_eq(o.came, 10);
+    ck_assert_uint_eq(o.peak, 5);
+    ck_assert_double_eq_tol(o.rate, 5, 1e-9);
+    free(s);
+}
+END_TEST
+
+/* Those who are refused need tokens, too, and more than those who are not. */
+START_TEST(little_counts_who_was_refused)
+{
+    int t, i;
+
+    now += 100 * (int64_t)SECOND;
+    configure(2, 0, 0);
+    teach("GET /long", 0, 10 * SECOND);
+    for (t = 0; t < DBGUARD_RECENT; t++) {
+        int64_t second = now;
+
+        come_as("GET /long", 0, 0);
+        for (i = 0; i < 3; i++)
+            enter();
+        now = second + SECOND;
+    }
+    expect_shown(text_top, "More is needed than there is", 1);
+    expect_shown(dbguard_view_html, "More is needed than there is", 1);
+}
+END_TEST
+
+START_TEST(little_of_nothing)
+{
+    expect_shown(text_top, "Little", 0);
+    expect_shown(dbguard_view_auto, "DBGuardHoldLimitMicroseconds: 0\n", 1);
+    come_as("GET /new", 0, 0);
+    enter();
+    now += SECOND;
+    expect_shown(text_top, "a guess: none has", 1);
+}
+END_TEST
+
+static int lines_with(view_fn show, const char *what)
+{
+    char *text = shown(show), *p = text;
+    int n = 0;
+
+    while ((p = strstr(p, what)) != NULL) {
+        n++;
+        p += strlen(what);
+    }
+    free(text);
+    return n;
+}
+
+START_TEST(no_list_is_cut_silently)
+{
+    now += 100 * (int64_t)SECOND;
+    a_minute_of(30, 1);
+    ck_assert_int_eq(lines_with(text_top, "GET /x0"), 10);
+    ck_assert_int_eq(lines_with(text_all, "GET /x0"), 30);
+    ck_assert_int_eq(lines_with(dbguard_view_html, "GET /x0"), 20);
+    /* N of 10, 20 ... 200 ms at 1/s each, and GET /, which nobody asked for. */
+    expect_shown(text_top,
+                 "  2.10     0   20.00                        0  ... 21 more: "
+                 "status --all\n", 1);
+    expect_shown(dbguard_view_html,
+                 "11 more: dbguardctl status --all</td>"
+                 "<td class=\"n\">0.55", 1);
+    expect_shown(text_all, "more: status", 0);
+    expect_narrow_text();
+    expect_good_html();
+}
+END_TEST
+
+/* Many endpoints and clients, each with a request: the rest is added up. */
+START_TEST(groups_are_added_up)
+{
+    char client[32], endpoint[32];
+    int i;
+
+    for (i = 0; i < 30; i++) {
+        snprintf(client, sizeof(client), "192.0.2.%d", i / 2);
+        snprintf(endpoint, sizeof(endpoint), "GET /y%02d", i);
+        enter_as_endpoint(client, endpoint);
+    }
+    expect_shown(text_top, "  holds   waits  oldest s  endpoint\n", 1);
+    expect_shown(text_top, "  holds   waits  oldest s  client\n", 1);
+    expect_shown(text_top, "     10      10            ... 20 more\n", 1);
+    expect_shown(text_top, "     10      10            ... 10 more\n", 1);
+    expect_shown(dbguard_view_html, "<td>20 more</td><td class=\"n\">10</td>"
+                                    "<td class=\"n\">10</td>", 1);
+    expect_narrow_text();
+}
+END_TEST
+
+START_TEST(words_for_what_has_no_name)
+{
+    board.shared->endpoints[DBGUARD_OTHER(0)].arrived = 5;
+    enter_as_endpoint("192.0.2.1", "GET /unheard-of");
+    enter_as_endpoint("192.0.2.1", "GET /unheard-of-too");
+    expect_shown(text_top, "(not seen before: 2 endpoints)", 1);
+    expect_shown(text_top, "(no place in the table)", 1);
+    expect_shown(dbguard_view_html,
+                 "<em>not seen before</em> (2 endpoints)", 1);
+    expect_shown(dbguard_view_html, "<em>no place in the table</em>", 1);
+    expect_good_html();
+    expect_narrow_text();
+}
+END_TEST
+
+START_TEST(who_has_become_slower)
+{
+    teach("GET /slow", 0, SECOND);
+    come_as("GET /slow", 0, 0);
+    enter();
+    now += SECOND;
+    expect_shown(text_top, "1000.0 ", 1);
+    expect_shown(text_top, "\n+ what runs", 0);
+    expect_shown(dbguard_view_html, "<strong>1000.0</strong>", 0);
+    now += 40 * (int64_t)SECOND;
+    expect_shown(text_top, "3000.0+", 1);
+    expect_shown(text_top, "\n+ what runs now has run for at least twice", 1);
+    expect_shown(dbguard_view_html, "<strong>3000.0</strong>", 1);
+    expect_narrow_text();
+}
+END_TEST
+
+static void with_classes(void)
+{
+    dbguard_class_t *classes = board.shared->limits.classes;
+    dbguard_limits_t limits;
+
+    snprintf(classes[1].name, sizeof(classes[1].name), "reports");
+    classes[1].max.number = 4;
+    snprintf(classes[2].name, sizeof(classes[2].name), "checkout");
+    classes[2].min.number = 25;
+    classes[2].min.percent = 1;
+    limits = board.shared->limits;
+    dbguard_admission_configure(&board, &limits, now);
+}
+
+START_TEST(classes)
+{
+    int i;
+
+    expect_shown(text_top, "reports", 0);
+    expect_shown(dbguard_view_html, "<h3>Classes", 0);
+    with_classes();
+    teach("GET /r", 1, SECOND);
+    come_as("GET /r", 0, 0);
+    guest.class = 1;
+    for (i = 0; i < 6; i++)
+        enter();
+    expect_shown(text_top,
+                 "\n  holds     min     max   waits  class\n"
+                 "      0       -       -       0  default\n"
+                 "      4       -       4       2  reports\n"
+                 "      0       5       -       0  checkout\n", 1);
+    expect_shown(text_top, "GET /r [reports]\n", 1);
+    expect_shown(text_top, "kept     5 free for classes below", 1);
+    expect_shown(dbguard_view_html,
+                 "<tr><td>reports</td><td class=\"n\">4</td>"
+                 "<td class=\"n\">-</td><td class=\"n\">4</td>"
+                 "<td class=\"n\">2</td></tr>", 1);
+    expect_narrow_text();
+    expect_good_html();
+}
+END_TEST
+
+/* A picture says in words what it shows. */
+START_TEST(histogram_in_words)
+{
+    int i;
+
+    for (i = 0; i < 90; i++)
+        serve("GET /h", 30000);
+    for (i = 0; i < 10; i++)
+        serve("GET /h", 2 * SECOND);
+    expect_shown(dbguard_view_html, "aria-label=\"half of the holds up to "
+                                    "0.04 s, 95 % up to 2.56 s\"", 1);
+}
+END_TEST
+
+/* Names that clients chose are harmless in the table of endpoints, too. */
+START_TEST(html_escapes_known_endpoints)
+{
+    serve(hostile[_i], SECOND);
+    expect_good_html();
+    expect_shown(dbguard_view_html, "<script", 0);
+    expect_shown(dbguard_view_html, "<img", 0);
+    expect_shown(dbguard_view_html, "<!--", 0);
 }
 END_TEST
 
@@ -561,7 +896,12 @@ START_TEST(text_survives_anything)
     board.shared->limits.budget = 0;
     board.shared->limits.patience = 0;
     board.shared->hold = -1;
-    free(shown(dbguard_view_text));
+    memset(&board.shared->endpoints[DBGUARD_FIXED + 1],
+           _i == 0 ? 0xff : _i == 1 ? 0x7f : 0x80,
+           900 * sizeof(board.shared->endpoints[0]));
+    memset(board.shared->class_max, 0x55, sizeof(board.shared->class_max));
+    free(shown(text_top));
+    free(shown(text_all));
     free(shown(dbguard_view_html));
     free(shown(dbguard_view_auto));
 }
@@ -605,6 +945,25 @@ static TCase *text(void)
     return tc;
 }
 
+static TCase *endpoints(void)
+{
+    TCase *tc = fixed("endpoints");
+
+    tcase_add_test(tc, little_fits_itself);
+    tcase_add_test(tc, little_of_a_young_server);
+    tcase_add_test(tc, little_of_a_broken_second);
+    tcase_add_test(tc, little_counts_who_was_refused);
+    tcase_add_test(tc, little_of_nothing);
+    tcase_add_test(tc, no_list_is_cut_silently);
+    tcase_add_test(tc, groups_are_added_up);
+    tcase_add_test(tc, words_for_what_has_no_name);
+    tcase_add_test(tc, who_has_become_slower);
+    tcase_add_test(tc, classes);
+    tcase_add_test(tc, histogram_in_words);
+    tcase_add_loop_test(tc, html_escapes_known_endpoints, 0, LENGTH(hostile));
+    return tc;
+}
+
 Suite *view_suite(void)
 {
     Suite *s = suite_create("view");
@@ -616,5 +975,6 @@ Suite *view_suite(void)
     suite_add_tcase(s, tc);
     suite_add_tcase(s, html());
     suite_add_tcase(s, text());
+    suite_add_tcase(s, endpoints());
     return s;
 }

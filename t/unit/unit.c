@@ -19,6 +19,12 @@ int main(void)
     srunner_add_suite(runner, answer_suite());
     srunner_add_suite(runner, rates_suite());
     srunner_add_suite(runner, lint_suite());
+    srunner_add_suite(runner, heap_suite());
+    srunner_add_suite(runner, flows_suite());
+    srunner_add_suite(runner, clients_suite());
+    srunner_add_suite(runner, reserve_suite());
+    srunner_add_suite(runner, queue_suite());
+    srunner_add_suite(runner, retry_suite());
     srunner_add_suite(runner, board_suite());
     srunner_add_suite(runner, admission_suite());
     srunner_add_suite(runner, limits_suite());
@@ -27,6 +33,7 @@ int main(void)
     srunner_add_suite(runner, snapshot_suite());
     srunner_add_suite(runner, view_suite());
     srunner_add_suite(runner, simulation_suite());
+    srunner_add_suite(runner, sim_suite());
     srunner_add_suite(runner, cost_suite());
     srunner_add_suite(runner, crash_suite());
     srunner_run_all(runner, CK_ENV);

@@ -11,6 +11,7 @@
 #include <check.h>
 
 #include "admission.h"
+#include "queue.h"
 #include "snapshot.h"
 #include "view.h"
 
@@ -19,16 +20,19 @@
 #define SECOND 1000000
 #define START (INT64_C(1000) * SECOND) /* what the clock shows at first */
 #define PATIENCE (INT64_C(5) * SECOND)
+#define HOLD 1000 /* microseconds: what "GET /" is known to hold */
 #define WORKER 4711 /* the process that requests run in unless told */
 
 /* --- the board under test (common.c) -------------------------------------- */
 
 extern dbguard_board_t board;
 extern int64_t now;
+extern dbguard_visitor_t guest; /* who comes next; enter sets its pid */
 
 /* A board of its own in memory that ends where the board ends; the clock goes
  * back to START. Patience PATIENCE, tokens that settle at once, Retry-After
- * from 2 s to 10 s. */
+ * from 2 s to 10 s. Guests have no address and ask for "GET /", which is well
+ * known: they queue in order of arrival. */
 void board_open(uint32_t nslots, uint32_t budget, uint32_t queue);
 /* The same in memory that children share. */
 void board_open_shared(uint32_t nslots, uint32_t budget, uint32_t queue);
@@ -41,7 +45,7 @@ void board_close_in_order(void);
 /* A second board beside it, that the caller frees. */
 dbguard_shared_t *board_make(uint32_t nslots);
 
-/* What is wrong with the lists and sums of a board, or NULL. */
+/* What is wrong with what is derived on a board, or NULL (disorder.c). */
 const char *board_disorder(const dbguard_shared_t *shared);
 /* Fails when there is disorder, or when these are not the sums. */
 void board_expect(uint32_t held, uint32_t waiting);
@@ -50,6 +54,10 @@ void board_exhaust(void);
 
 /* --- what requests do ----------------------------------------------------- */
 
+/* Who comes from now on. An address or session of 0 is none. */
+void come_as(const char *endpoint, uint64_t address, uint64_t session);
+/* An endpoint is as well known as can be, and holds so long: its index. */
+uint32_t teach(const char *endpoint, uint32_t class, int64_t hold);
 dbguard_decision_t enter(void);
 dbguard_decision_t enter_as(int32_t pid);
 /* Fails unless the outcome is this one. */
@@ -87,17 +95,24 @@ dbguard_snapshot_t *snapshot(void);
 Suite *admission_suite(void);
 Suite *answer_suite(void);
 Suite *board_suite(void);
+Suite *clients_suite(void);
 Suite *cost_suite(void);
 Suite *crash_suite(void);
 Suite *database_suite(void);
 Suite *dsn_suite(void);
 Suite *endpoint_suite(void);
+Suite *flows_suite(void);
+Suite *heap_suite(void);
 Suite *limits_suite(void);
 Suite *lint_suite(void);
+Suite *queue_suite(void);
 Suite *rates_suite(void);
 Suite *recorder_suite(void);
 Suite *registered_suite(void);
+Suite *reserve_suite(void);
+Suite *retry_suite(void);
 Suite *settle_suite(void);
+Suite *sim_suite(void);
 Suite *simulation_suite(void);
 Suite *snapshot_suite(void);
 Suite *value_suite(void);

@@ -480,7 +480,7 @@ sub wait_log
 # ---- requests
 
 # Sends a request and returns without waiting: see DBGuard::Client.
-# arg: headers => {}, body, keepalive, socket.
+# arg: headers => {}, body, keepalive, socket, address.
 sub open_request
 {
     my ($self, $method, $path, %arg) = @_;

@@ -16,14 +16,16 @@ use IO::Socket::INET;
 use Time::HiRes qw(time);
 
 # arg: port, method, path, headers => {}, body, keepalive (leave the
-# connection open), socket (use this one, left open by an earlier request).
+# connection open), socket (use this one, left open by an earlier request),
+# address (one of 127.0.0.0/8 to come from, as another client would).
 sub new
 {
     my ($class, %arg) = @_;
 
     my $self = bless { %arg, buffer => '', begun => time }, $class;
     $self->{socket} //= IO::Socket::INET->new(
-        PeerAddr => '127.0.0.1', PeerPort => $arg{port}, Timeout => 10)
+        PeerAddr => '127.0.0.1', PeerPort => $arg{port}, Timeout => 10,
+        $arg{address} ? (LocalAddr => $arg{address}) : ())
         or croak "connect to port $arg{port}: $!";
     $self->{socket}->blocking(1);
     $self->send(request_text(%arg));

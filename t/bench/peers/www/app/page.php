@@ -1,0 +1,5 @@
+<?php
+// A page: 2 ms of database.
+require __DIR__ . '/serve.php';
+
+serve(fn (mysqli $db) => $db->query('SELECT SLEEP(0.002)'));
