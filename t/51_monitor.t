@@ -165,9 +165,12 @@ subtest 'stopped' => sub {
     like($apache->get('/server-status')->{body}, qr/old news/,
         'so does the status page');
     is($apache->get('/p.php')->{status}, 200, 'requests are served');
+    my $said = () = $apache->error_log =~ /DBGUARD0030/g;
     kill CONT => $pid;
     wait_until(sub { auto($apache)->{DBGuardBudget} <= 9 }, 5, 'it to go on');
     is(auto($apache)->{DBGuardDatabaseStale}, 0, 'it goes on');
+    my $says = () = $apache->error_log =~ /DBGUARD0030/g;
+    is($says, $said, 'that it has slept is not the database\'s trouble');
     $db->sql('SET GLOBAL max_connections = 24');
 };
 

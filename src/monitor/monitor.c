@@ -153,6 +153,12 @@ static uint32_t tokens_out(const dbguard_shared_t *shared)
     return shared->prefix.held + shared->settling;
 }
 
+/* Is it so much later than it should be? */
+static int slept(int64_t expected)
+{
+    return dbguard_clock_now() - expected > SECOND / 2;
+}
+
 static void poll_once(monitor_t *m, int64_t start)
 {
     const dbguard_shared_t *shared = m->board.shared;
@@ -162,8 +168,9 @@ static void poll_once(monitor_t *m, int64_t start)
     int changed, why;
 
     client_ask(m->client, start + ANSWER_WITHIN, &answer);
-    /* A signal may have cut the waiting short: then the answer says nothing. */
-    if (ending)
+    /* A signal may have cut the waiting short, or this process has been asleep
+     * itself (frozen, a paused machine): then the answer says nothing. */
+    if (ending || (answer.timed_out && slept(start + ANSWER_WITHIN)))
         return;
     after = tokens_out(shared);
     answer.held = before > after ? before : after;
@@ -201,6 +208,8 @@ static int watch(monitor_t *m)
     int64_t next = dbguard_clock_now();
 
     while (wanted(m)) {
+        if (slept(next))
+            next = dbguard_clock_now();
         poll_once(m, next);
         /* A server that denies logs every attempt. */
         next += m->db.state == DBGUARD_DB_DENIED ? DENIED_EVERY : SECOND;
