@@ -67,6 +67,9 @@ const char *step_obstacle(void)
 
     if (under_valgrind())
         return "valgrind runs other instructions";
+    /* Ten of theirs for each of ours: it would take a quarter of an hour. */
+    if (under_sanitizers())
+        return "the sanitizers add too many instructions";
     pid = step_launch(&step);
     if (pid < 0)
         return "ptrace is not permitted here";

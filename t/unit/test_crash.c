@@ -433,7 +433,7 @@ START_TEST(killed_at_every_instruction)
     warm_up();
     stops = step_record(set_the_scene(child_comes));
     ck_assert_int_gt(stops, 20);
-    for (at = next_stop(-1, stops, scaled(150)); at < stops;
+    for (at = next_stop(-1, stops, scaled(60)); at < stops;
          at = next_stop(at, stops, 0)) {
         pid_t pid = set_the_scene(child_comes);
 
@@ -461,7 +461,7 @@ START_TEST(without_repair_something_is_lost)
     board_open_shared(scenario->nslots, 1, 4);
     warm_up();
     stops = step_record(set_the_scene(child_comes));
-    for (at = next_stop(-1, stops, scaled(150)); at < stops;
+    for (at = next_stop(-1, stops, scaled(60)); at < stops;
          at = next_stop(at, stops, 0)) {
         pid_t pid = set_the_scene(child_comes);
 
@@ -517,7 +517,7 @@ START_TEST(ended_by_a_signal_at_every_instruction)
     board_open_shared(scenario->nslots, 1, 4);
     warm_up();
     stops = step_record(set_the_scene(child_comes));
-    for (at = next_stop(-1, stops, scaled(50)); at < stops;
+    for (at = next_stop(-1, stops, scaled(25)); at < stops;
          at = next_stop(at, stops, 0)) {
         pid_t pid = set_the_scene(child_comes_and_listens);
 
