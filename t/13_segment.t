@@ -291,8 +291,11 @@ topic 'where none can be made' => sub {
     $apache->set(config => "DBGuardEngine On\nDBGuardScoreboard $dir.no/x\n");
     isnt(($apache->configtest)[0], 0,
         'a configtest beside it finds a wrong one');
-    DBGuard::Process::run(DBGuard::Apache::httpd(), '-f', $apache->config_file,
-        '-k', 'stop');
+    {
+        local %ENV = (%ENV, $apache->preload);
+        DBGuard::Process::run(DBGuard::Apache::httpd(), '-f',
+            $apache->config_file, '-k', 'stop');
+    }
     wait_until(sub { !$apache->running }, 10, 'the end of the server');
     pass('... and httpd -k stop does not mind');
     $apache->stop;
