@@ -59,15 +59,15 @@ typedef struct dbguard_demand_t {
  * tokens in a DBGUARD_LOAD_WINDOW; 0 for none. */
 uint32_t dbguard_reserve_need(int64_t load);
 
-/* Tokens that nobody has. In FIFO and under a shrunk budget, too; >= 0. */
+/* Tokens that nobody has; 0 when the budget has shrunk below what is out. */
 uint32_t dbguard_reserve_free(const struct dbguard_board_t *board);
 
-/* The last bin whose work may have a token now, for each class; -1: none. For
- * one decision: it holds until somebody is given a token. */
+/* What is free, and what of it is kept: good for one decision, until somebody is
+ * given a token. */
 typedef struct dbguard_limit_t {
     uint32_t free;
-    uint32_t missing;                  /* to the minimums of all classes */
-    uint32_t reserve[DBGUARD_BINS];    /* for lighter work, by bin */
+    uint32_t missing;               /* to the minimums of all classes */
+    uint32_t reserve[DBGUARD_BINS]; /* for lighter work, by bin */
 } dbguard_limit_t;
 
 void dbguard_reserve_look(const struct dbguard_board_t *board,
