@@ -62,8 +62,8 @@ uint32_t dbguard_reserve_need(int64_t load);
 /* Tokens that nobody has; 0 when the budget has shrunk below what is out. */
 uint32_t dbguard_reserve_free(const struct dbguard_board_t *board);
 
-/* What is free, and what of it is kept: good for one decision, until somebody is
- * given a token. */
+/* What is free, and what of it is kept: good for one decision, until somebody
+ * is given a token. */
 typedef struct dbguard_limit_t {
     uint32_t free;
     uint32_t missing;               /* to the minimums of all classes */
