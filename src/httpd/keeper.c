@@ -168,12 +168,16 @@ static pid_t fork_with(int in, int out)
     return 0;
 }
 
-static void send_all(int fd, const char *lines, apr_size_t len)
+/* Write them into a pipe, and leave it to its reader. Our own reading end is
+ * open meanwhile: a reader that has already ended shall be noticed by its end,
+ * and not by SIGPIPE. */
+static void hand_over(const int pipe[2], const char *lines, apr_size_t len)
 {
-    /* It fits into a pipe's buffer; a reader that is gone is noticed when the
-     * parent hears of its end. */
-    if (write(fd, lines, len) < 0)
-        return;
+    if (write(pipe[1], lines, len) < 0) {
+        /* They fit into its buffer; without them the reader ends. */
+    }
+    close(pipe[0]);
+    close(pipe[1]);
 }
 
 static void maintain(int reason, void *data, int status);
@@ -193,10 +197,7 @@ static void start(void)
         pid = fork_with(in[0], -1);
         if (pid == 0)
             become_monitor(scratch, s);
-        close(in[0]);
-        if (pid > 0)
-            send_all(in[1], lines, len);
-        close(in[1]);
+        hand_over(in, lines, len);
     }
     apr_pool_destroy(scratch);
     if (pid < 0) {
@@ -340,11 +341,8 @@ const char *dbguard_keeper_probe(apr_pool_t *p, server_rec *s)
         execl(program(), program(), "--probe", (char *)NULL);
         _exit(127);
     }
-    close(in[0]);
+    hand_over(in, lines, len);
     close(out[1]);
-    if (pid > 0)
-        send_all(in[1], lines, len);
-    close(in[1]);
     answer = pid > 0 ? read_within(p, out[0], PROBE_MILLISECONDS) : "";
     close(out[0]);
     if (pid > 0) {
