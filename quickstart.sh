@@ -5,7 +5,7 @@
 #   ./quickstart.sh check   build in every way and run every test
 #   ./quickstart.sh stop    stop the server that demo left running
 #   ./quickstart.sh bench-peers [OPTION...]
-#                           measure the guard beside its peers (17 min); the
+#                           measure the guard beside its peers (18 min); the
 #                           options are at the top of t/bench/peers/peers.pl
 #
 # Installs missing Debian packages (as root) but starts none of their services.

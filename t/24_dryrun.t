@@ -131,7 +131,7 @@ subtest 'nobody is refused, nobody waits' => sub {
     is_deeply([sort map { $_->{verdict} } @entries],
         ['admitted', 'admitted', ('dryrun(budget)') x 2, 'dryrun(waited)'],
         'so does the access log');
-    # A token that came back counts for 2 ms more; nothing here waits longer.
+    # A token that came back counts for 3 ms more; nothing here waits longer.
     is_deeply([grep { $_->{wait} > 0 } @entries], [], 'nobody was delayed');
 
     $auto = $apache->status_auto;

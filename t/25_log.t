@@ -100,7 +100,7 @@ subtest 'waited' => sub {
     cmp_ok($waited, '>', 0, '... some microseconds');
     cmp_ok($waited, '<=', $entry->{us}, '... and a part of the request');
     # The one came after the other had the token, and had it next; a token
-    # that came back counts for 2 ms more.
+    # that came back counts for 3 ms more.
     cmp_ok($waited, '<=', entry(qr/hold\.php\?gate=\S*\.\d HTTP/)->{hold}
         + 1_000_000, 'about as long as the other held');
 };

@@ -23,6 +23,10 @@
  * whole seconds, and the way. */
 #define GRACE INT64_C(5000000)
 
+/* So many tokens that come back together follow one another by limits.pace;
+ * with a larger budget they do so faster. */
+#define PACED 20
+
 #define SECOND INT64_C(1000000)
 
 /* Those that have settled are free. */
@@ -206,6 +210,21 @@ static void dispatch(section_t *in)
     }
 }
 
+/* When a token that comes back now counts as having come back: those that come
+ * back together follow one another. The whole budget does so within the time of
+ * PACED of them. */
+static int64_t pace(dbguard_shared_t *shared, int64_t now)
+{
+    uint32_t budget = shared->limits.budget;
+    int64_t all = PACED * shared->limits.pace;
+    int64_t next = shared->paced + all / (budget > PACED ? budget : PACED);
+
+    if (next > now + all)
+        next = now + all;
+    shared->paced = next > now ? next : now;
+    return shared->paced;
+}
+
 /* Take back what the slot stands for. The time its token was out, or -1. */
 static int64_t vacate(dbguard_shared_t *shared, uint32_t slot, int64_t now)
 {
@@ -215,7 +234,7 @@ static int64_t vacate(dbguard_shared_t *shared, uint32_t slot, int64_t now)
     dbguard_board_refer(shared, slot, -1);
     if (s->state == DBGUARD_HELD) {
         held = now > s->granted ? now - s->granted : 0;
-        s->released = now;
+        s->released = pace(shared, now);
         dbguard_board_unhold(shared, slot);
         dbguard_board_count_held(shared, slot, -1);
         dbguard_queue_correct(shared, slot, held);

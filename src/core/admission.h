@@ -22,7 +22,8 @@
  *     and leaving with a ticket that is no longer in force changes nothing.
  *   - A token that came back counts as out for limits.settle more, until the
  *     database has noticed; who is given it meanwhile begins at the end of
- *     that time.
+ *     that time. Of those that come back together each counts as having come
+ *     back limits.pace after the one before.
  *   - No token is idle while somebody waits who may have it: every call ends
  *     by giving what is free to the waiting, in their order (queue.h), and
  *     nobody who comes later takes it from under them. Only those whose client

@@ -325,6 +325,7 @@ void dbguard_board_rebuild(dbguard_shared_t *shared)
     }
     for (i = shared->settle_head; i != DBGUARD_NONE; i = shared->slots[i].next)
         shared->slots[i].released = released;
+    shared->paced = released;
     add_sorted(shared, &holders, holds_again);
     add_sorted(shared, &waiters, dbguard_queue_add);
     shared->follow = shared->held_head;

@@ -128,7 +128,7 @@ typedef struct dbguard_slot_t {
     dbguard_link_t link;
     int64_t since;           /* when it came */
     int64_t granted;         /* from when on it may use its token */
-    int64_t released;        /* when its token came back */
+    int64_t released;        /* when its token counts as having come back */
     int64_t deadline;        /* a waiting one's end of patience */
     sem_t wake;              /* posted when `state` changed under a waiter. A
                                 post too many is harmless, so is one too few:
@@ -179,6 +179,8 @@ typedef struct dbguard_limits_t {
     uint32_t dryrun;       /* decide and record, refuse nobody */
     int64_t patience;      /* longest wait; 0: from the hold of the endpoint */
     int64_t settle;        /* from a token's return to its next use */
+    int64_t pace;          /* by which those that return together follow one
+                              another, 20 of them or a budget of more */
     int64_t retry_min;     /* nearest and furthest promise (retry.h) */
     int64_t retry_max;     /* >= retry_min */
     uint32_t session_wait; /* waiting places of one session; 0: no limit */
@@ -221,6 +223,7 @@ typedef struct dbguard_shared_t {
     uint32_t follow;                   /* whose age is looked at next */
     uint32_t settle_head, settle_tail; /* in order of release */
     uint32_t settling;
+    int64_t paced;         /* when the last one counts as having returned */
 
     unsigned char secret[16]; /* key of the hashes */
     /* The order of the waiting: see queue.h. */

@@ -310,7 +310,7 @@ static void sleep_until(sem_t *wake, int64_t until)
     sem_clockwait(wake, CLOCK_MONOTONIC, &at);
 }
 
-/* The last user's connection is only just closed: a millisecond or two. */
+/* The last user's connection is only just closed: some milliseconds. */
 static void let_settle(int64_t start)
 {
     struct timespec at = instant(start);

@@ -119,6 +119,7 @@ static void derive(apr_pool_t *p, const dbguard_server_t *server,
     if (limits->patience == DBGUARD_AUTO)
         limits->patience = 0;
     limits->settle = DBGUARD_SETTLE;
+    limits->pace = DBGUARD_PACE;
     limits->dryrun = engine == DBGUARD_ENGINE_DRYRUN;
     limits->retry_min = set[DBGUARD_SET_RETRY_MIN].number;
     limits->retry_max = set[DBGUARD_SET_RETRY_MAX].number;

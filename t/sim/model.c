@@ -571,6 +571,7 @@ static void open_board(model_t *m, uint32_t nslots)
     m->board.fifo = m->policy != SCENE_GUARD;
     m->limits.budget = m->scene->budget;
     m->limits.settle = m->scene->settle;
+    m->limits.pace = DBGUARD_PACE;
     m->limits.retry_min = SCENE_SECOND;
     m->limits.retry_max = 120 * SCENE_SECOND;
     m->limits.session_wait = 2;

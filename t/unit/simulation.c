@@ -13,6 +13,7 @@
 #define TICK (SECOND / 4)
 #define NOBODY UINT32_MAX
 #define RETURNS 256
+#define PACES 5 /* of a pace, in the time that a token settles */
 
 /* --- what there is -------------------------------------------------------- */
 
@@ -690,7 +691,9 @@ static void check_grant(sim_t *sim, const dbguard_slot_t *granted)
 {
     const dbguard_class_t *c = &sim->limits.classes[granted->class];
 
-    if (granted->granted < now || granted->granted > now + sim->plan->settle)
+    /* Twenty paces later at most. */
+    if (granted->granted < now
+        || granted->granted > now + sim->plan->settle * (1 + 20 / PACES))
         fault(sim, "a token was given for some other time");
     if (board.shared->prefix.held > sim->limits.budget)
         fault(sim, "more tokens out than the budget");
@@ -972,6 +975,7 @@ const char *sim_run(const sim_plan_t *plan, uint32_t seed, sim_flaw_t flaw,
     board.fifo = plan->fifo;
     limits = &board.shared->limits;
     limits->settle = plan->settle;
+    limits->pace = plan->settle / PACES;
     if (plan->classes > 0) {
         limits->classes[1].max.number = 2;
         limits->classes[1].lease = plan->lease;

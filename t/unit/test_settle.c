@@ -147,6 +147,92 @@ START_TEST(what_a_dead_process_held_settles)
 }
 END_TEST
 
+/* So that the database has time for each. */
+START_TEST(those_that_come_back_together_follow_one_another)
+{
+    dbguard_ticket_t t[4];
+    int i;
+
+    configure(4, 8, 0);
+    board.shared->limits.pace = 500;
+    for (i = 0; i < 4; i++)
+        t[i] = admitted().ticket;
+    now += SECOND;
+    for (i = 0; i < 4; i++)
+        leave(t[i]);
+    for (i = 0; i < 4; i++)
+        ck_assert_int_eq(admitted().start, now + SETTLE + i * 500);
+}
+END_TEST
+
+START_TEST(one_that_comes_later_is_not_held_up)
+{
+    dbguard_ticket_t first, second;
+
+    configure(2, 8, 0);
+    board.shared->limits.pace = 500;
+    first = admitted().ticket;
+    second = admitted().ticket;
+    leave(first);
+    now += 500;
+    leave(second);
+    admitted();
+    ck_assert_int_eq(admitted().start, now + SETTLE);
+}
+END_TEST
+
+/* Whoever waits gets it at its pace, too, and a hand-over is remembered. */
+START_TEST(hand_overs_follow_one_another)
+{
+    dbguard_ticket_t t[4], waits[4];
+    int i;
+
+    configure(4, 8, 0);
+    board.shared->limits.pace = 500;
+    for (i = 0; i < 4; i++)
+        t[i] = admitted().ticket;
+    for (i = 0; i < 4; i++)
+        waits[i] = enter_to(DBGUARD_WAIT);
+    now += SECOND;
+    for (i = 0; i < 4; i++)
+        leave(t[i]);
+    for (i = 0; i < 4; i++)
+        ck_assert_int_eq(look(waits[i]).start, now + SETTLE + i * 500);
+}
+END_TEST
+
+/* A larger budget is back as soon as one of twenty. */
+START_TEST(a_large_budget_follows_faster)
+{
+    dbguard_ticket_t t[SLOTS];
+    int i;
+
+    configure(200, 8, 0);
+    board.shared->limits.pace = 500;
+    for (i = 0; i < SLOTS; i++)
+        t[i] = admitted().ticket;
+    now += SECOND;
+    for (i = 0; i < SLOTS; i++)
+        leave(t[i]);
+    for (i = 0; i < SLOTS; i++)
+        ck_assert_int_eq(board.shared->slots[t[i].slot].released,
+                         now + i * 50);
+}
+END_TEST
+
+/* Those who come and hang up again and again put nothing off for the others:
+ * twenty paces, and no more. */
+START_TEST(nothing_is_put_off_for_long)
+{
+    int i;
+
+    board.shared->limits.pace = 500;
+    for (i = 0; i < 1000; i++)
+        leave(admitted().ticket);
+    ck_assert_int_eq(admitted().start, now + SETTLE + 20 * 500);
+}
+END_TEST
+
 START_TEST(a_settling_ticket_is_over)
 {
     dbguard_ticket_t ticket = admitted().ticket;
@@ -337,6 +423,11 @@ Suite *settle_suite(void)
     tcase_add_test(tc, leaving_before_the_start);
     tcase_add_test(tc, the_one_that_is_ready_first);
     tcase_add_test(tc, what_a_dead_process_held_settles);
+    tcase_add_test(tc, those_that_come_back_together_follow_one_another);
+    tcase_add_test(tc, one_that_comes_later_is_not_held_up);
+    tcase_add_test(tc, hand_overs_follow_one_another);
+    tcase_add_test(tc, a_large_budget_follows_faster);
+    tcase_add_test(tc, nothing_is_put_off_for_long);
     tcase_add_test(tc, a_settling_ticket_is_over);
     tcase_add_test(tc, dryrun_delays_nobody);
     tcase_add_test(tc, settling_takes_no_slot_away);

@@ -13,7 +13,7 @@
 #     --json FILE         writes all figures
 #     --logs FOLDER       leaves schedules and logs there
 #
-# All of it takes about 17 minutes. Prints, never judges the peers.
+# All of it takes about 18 minutes. Prints, never judges the peers.
 # docs/comparison.md says what is compared and how to read it.
 #
 # Invariants:
@@ -36,7 +36,7 @@ use Peers::Report;
 use Peers::Rows qw(@rows);
 
 use constant {
-    IDLE => 10, HERD => 20,     # seconds of these two
+    IDLE => 20, HERD => 20,     # seconds of these two
     PATIENCE => 15,             # of a client: openloop's
     GRACE => 45,                # and for who is to come back
 };

@@ -46,11 +46,10 @@ sub schedule
     my @lines;
 
     if ($scenario eq 'idle') {
-        # As many static files as in the others, in less time: their p99 shall
-        # compare with that.
         @lines = (pages(40, $seconds), files(25, $seconds));
     } elsif ($scenario eq 'C') {
-        @lines = (pages(30, $seconds), files(5, $seconds),
+        # With five a second their p99 would be the slowest of 85.
+        @lines = (pages(30, $seconds), files(25, $seconds),
             herd(@arg{qw(clients comes_back)}));
     } else {
         my $slow = $scenario eq 'B';

@@ -12,7 +12,7 @@ use Peers::Rows qw(CONNECTIONS BUDGET);
 use constant HERD_HOLD => 0.052;
 
 # "At its idle p99" is up to this many times it, or a little more: that p99 is
-# the third worst of 250 requests.
+# the third worst of 250 requests, or the fifth of 450.
 use constant { SAME => 1.5, SAME_MS => 1 };
 
 # An idle phase this many times slower than the quickest row's says more about
