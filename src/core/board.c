@@ -10,6 +10,7 @@
 
 #include "board.h"
 #include "queue.h"
+#include "settle.h"
 
 #define SECOND 1000000
 
@@ -159,31 +160,6 @@ void dbguard_board_unhold(dbguard_shared_t *shared, uint32_t slot)
     shared->prefix.held--;
 }
 
-void dbguard_board_settle(dbguard_shared_t *shared, uint32_t slot)
-{
-    dbguard_slot_t *s = &shared->slots[slot];
-
-    atomic_store_explicit(&s->state, DBGUARD_SETTLING, memory_order_release);
-    s->next = DBGUARD_NONE;
-    if (shared->settle_tail == DBGUARD_NONE)
-        shared->settle_head = slot;
-    else
-        shared->slots[shared->settle_tail].next = slot;
-    shared->settle_tail = slot;
-    shared->settling++;
-}
-
-uint32_t dbguard_board_unsettle(dbguard_shared_t *shared)
-{
-    uint32_t slot = shared->settle_head;
-
-    shared->settle_head = shared->slots[slot].next;
-    if (shared->settle_head == DBGUARD_NONE)
-        shared->settle_tail = DBGUARD_NONE;
-    shared->settling--;
-    return slot;
-}
-
 /* Two lists in order of serial become one. */
 static uint32_t merge(dbguard_shared_t *shared, uint32_t a, uint32_t b)
 {
@@ -278,7 +254,6 @@ void dbguard_board_count_held(dbguard_shared_t *shared, uint32_t slot,
 void dbguard_board_rebuild(dbguard_shared_t *shared)
 {
     sorter_t waiters, holders;
-    int64_t released = 0;
     uint32_t i;
 
     memset(&waiters, 0xff, sizeof(waiters)); /* DBGUARD_NONE */
@@ -292,9 +267,8 @@ void dbguard_board_rebuild(dbguard_shared_t *shared)
     memset(shared->class_held, 0, sizeof(shared->class_held));
     shared->free_head = DBGUARD_NONE;
     shared->held_head = shared->held_tail = DBGUARD_NONE;
-    shared->settle_head = shared->settle_tail = DBGUARD_NONE;
     shared->prefix.held = shared->prefix.waiting = shared->shadows = 0;
-    shared->settling = 0;
+    dbguard_settle_rebuild(shared);
     for (i = shared->nslots; i-- > 0;) {
         dbguard_slot_t *s = &shared->slots[i];
 
@@ -314,18 +288,11 @@ void dbguard_board_rebuild(dbguard_shared_t *shared)
             dbguard_board_refer(shared, i, 1);
             break;
         case DBGUARD_SETTLING:
-            /* Their order is lost: all of them as the last one. */
-            if (s->released > released)
-                released = s->released;
-            dbguard_board_settle(shared, i);
             break;
         default:
             dbguard_board_push_free(shared, i);
         }
     }
-    for (i = shared->settle_head; i != DBGUARD_NONE; i = shared->slots[i].next)
-        shared->slots[i].released = released;
-    shared->paced = released;
     add_sorted(shared, &holders, holds_again);
     add_sorted(shared, &waiters, dbguard_queue_add);
     shared->follow = shared->held_head;

@@ -9,7 +9,7 @@
  *     +--------+------------------+-----------+---------+-------+---------+
  *
  * Invariants
- *   - Everything between begin and finish (admission.c) happens under `lock`,
+ *   - Everything between begin and finish (section.h) happens under `lock`,
  *     a robust, process-shared mutex. Written without it are: a slot's
  *     semaphore; single words (elder and closed in an upgrade, engine and
  *     generation in a reload, the times of the last sweep and warning); and
@@ -321,9 +321,6 @@ void dbguard_board_refer(dbguard_shared_t *shared, uint32_t slot, int one);
  * prefix.held. */
 void dbguard_board_count_held(dbguard_shared_t *shared, uint32_t slot,
                               int one);
-void dbguard_board_settle(dbguard_shared_t *shared, uint32_t slot);
-/* Take the one out that has settled longest; it is on no list then. */
-uint32_t dbguard_board_unsettle(dbguard_shared_t *shared);
 
 /* The entry of the flight recorder for now, rolled if need be. */
 dbguard_second_t *dbguard_board_second(dbguard_shared_t *shared, int64_t now);

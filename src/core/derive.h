@@ -13,17 +13,6 @@
 /* Ceiling of max_connections in MariaDB. */
 #define DBGUARD_BUDGET_MAX 100000
 
-/* Microseconds from a token's return to its next use, and by which those that
- * come back together follow one another. PHP closes its connection before its
- * token comes back, but the server counts the connection until its thread has
- * run once more, and on a busy machine that takes its time. Measured with
- * budget 20, max_connections 24 and holds of 15 to 50 ms: with none, up to 25
- * connections and 1 % of the requests in error 1040; with 2 ms, 20 on a quiet
- * machine, up to 25 on one short of CPU; with both, seldom more than 20 there
- * (docs/internals/admission.md). */
-#define DBGUARD_SETTLE 3000
-#define DBGUARD_PACE 500
-
 /* Waiting places for a server of `workers` request threads and a budget of
  * `budget` tokens: what is left when max(8, 15 %) of the workers are kept for
  * static files, health checks and the status page. A waiting request keeps its

@@ -1,7 +1,8 @@
 #ifndef DBGUARD_CONFIG_H
 #define DBGUARD_CONFIG_H
 
-/* What the units of the configuration share: config.c and config_class.c. */
+/* What the units of the configuration share: config.c,
+ * config_class.c and config_refusal.c. */
 
 #include "glue.h"
 
@@ -34,5 +35,11 @@ const dbguard_classref_t *dbguard_class_ref(cmd_parms *cmd, const char *name);
 /* The classes in force are the last good ones. */
 void dbguard_class_remember(server_rec *s);
 void dbguard_class_register(void);
+
+/* --- config_refusal.c: DBGuardRefusal ------------------------------------- */
+
+const char *dbguard_refusal_set(cmd_parms *cmd, void *dir, const char *args);
+/* The answers of a server are its last good ones. */
+void dbguard_refusal_remember(server_rec *s);
 
 #endif

@@ -18,6 +18,7 @@
 #include "clock.h"
 #include "glue.h"
 #include "derive.h"
+#include "settle.h"
 
 static dbguard_engine_t engine;
 

@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #include "admission.h"
-#include "derive.h"
+#include "settle.h"
 #include "endpoint.h"
 #include "snapshot.h"
 

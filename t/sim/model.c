@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "admission.h"
-#include "derive.h"
+#include "settle.h"
 #include "scene.h"
 
 #define START (INT64_C(1000) * SCENE_SECOND) /* the board's clock at time 0 */

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "derive.h"
+#include "settle.h"
 #include "scene.h"
 
 #define WORDS 40
