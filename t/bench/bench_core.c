@@ -109,6 +109,18 @@ static void go(world_t *w, dbguard_ticket_t ticket)
     }
 }
 
+/* An endpoint that has been seen to hold that long. */
+static void teach(world_t *w, const char *name, int64_t hold)
+{
+    dbguard_shared_t *shared = w->board.shared;
+    uint64_t key = dbguard_endpoint_key(shared, name, 0);
+    uint32_t at = dbguard_endpoint_arrive(shared, key, name, 0, w->now);
+    int i;
+
+    for (i = 0; i < DBGUARD_SAMPLES; i++)
+        dbguard_endpoint_learn(shared, at, hold, w->now);
+}
+
 static void make_world(world_t *w, uint32_t nslots, uint32_t budget,
                        uint32_t queue)
 {
@@ -134,6 +146,7 @@ static void make_world(world_t *w, uint32_t nslots, uint32_t budget,
         fprintf(stderr, "no board\n");
         exit(2);
     }
+    teach(w, visitor.endpoint, 50000);
 }
 
 static void fill(world_t *w, uint32_t n, dbguard_outcome_t outcome)
@@ -224,23 +237,6 @@ static dbguard_decision_t crowd_comes(world_t *w, uint64_t endpoint)
     return d;
 }
 
-/* Number 0 is the light one. */
-static void teach(world_t *w, uint32_t endpoint)
-{
-    dbguard_shared_t *shared = w->board.shared;
-    char name[32];
-    uint64_t key;
-    uint32_t at, i;
-
-    snprintf(name, sizeof(name), "GET /%u", endpoint);
-    key = dbguard_endpoint_key(shared, name, 0);
-    at = dbguard_endpoint_arrive(shared, key, name, 0, w->now);
-    for (i = 0; i < DBGUARD_SAMPLES; i++)
-        dbguard_endpoint_learn(shared, at,
-                               endpoint == 0 ? 1000 : 300000 + endpoint * 700,
-                               w->now);
-}
-
 static void prepare_crowd(world_t *w, uint32_t nslots)
 {
     uint32_t i;
@@ -248,8 +244,13 @@ static void prepare_crowd(world_t *w, uint32_t nslots)
     make_world(w, nslots, nslots / 8, nslots * 3 / 4);
     w->addresses = nslots / 2;
     w->endpoints = nslots < 960 ? nslots / 4 : 960;
-    for (i = 0; i < w->endpoints; i++)
-        teach(w, i);
+    for (i = 0; i < w->endpoints; i++) {
+        char name[32];
+
+        /* Number 0 is the light one. */
+        snprintf(name, sizeof(name), "GET /%u", i);
+        teach(w, name, i == 0 ? 1000 : 300000 + i * 700);
+    }
     for (i = 0; i < w->addresses; i++)
         go(w, crowd_comes(w, 0).ticket);
     w->now += DBGUARD_TICK;
