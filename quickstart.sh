@@ -21,7 +21,7 @@ packages=(
     # to test
     check clang valgrind perl openssl util-linux
     # to run: the servers, their clients, and load
-    apache2-bin libapache2-mod-php8.2 php8.2-mysql php8.2-curl
+    apache2-bin libapache2-mod-php8.2 php8.2-mysql php8.2-curl php8.2-fpm
     mariadb-server mariadb-client nghttp2-client wrk curl
 )
 # Only to be compared with.
