@@ -387,24 +387,29 @@ static void expect_in_order(pid_t dead)
     board_exhaust();
 }
 
-/* Where to die: at `wanted` instructions, at all of them with UNIT_THOROUGH in
- * the environment, and hardly ever in the middle of long loops. */
+/* The way to a stop is as long as its rank: of a loop, the first few rounds and
+ * one in the middle. */
+static int is_near(long stop)
+{
+    return step_rank(stop) <= 16 || step_rank(stop) == 500;
+}
+
+/* Where to die: at `wanted` instructions, or at all of them with UNIT_THOROUGH
+ * in the environment. */
 static long next_stop(long stop, long stops, long wanted)
 {
     static long often;
-    long stride = 1 + stops / 4;
 
     if (stop < 0) {
-        long i, rare = 0;
+        long i, near = 0;
 
         for (i = 0; i < stops; i++)
-            rare += step_rank(i) <= 16;
-        often = getenv("UNIT_THOROUGH") != NULL ? 1 : 1 + rare / wanted;
+            near += is_near(i);
+        often = getenv("UNIT_THOROUGH") != NULL ? 1 : 1 + near / wanted;
     }
     do
         stop++;
-    while (stop < stops
-           && (step_rank(stop) <= 16 ? stop % often : stop % stride) != 0);
+    while (stop < stops && (!is_near(stop) || stop % often != 0));
     return stop;
 }
 
@@ -835,7 +840,13 @@ Suite *crash_suite(void)
     TCase *tc = tcase_create("every instruction");
 
     tcase_set_timeout(tc, 120);
+    /* As long as all the others: make check-unit runs them beside these. */
+    tcase_set_tags(tc, "killed");
     tcase_add_loop_test(tc, killed_at_every_instruction, 0, SCENARIOS);
+    suite_add_tcase(s, tc);
+
+    tc = tcase_create("every instruction, repaired or ended");
+    tcase_set_timeout(tc, 120);
     tcase_add_test(tc, without_repair_something_is_lost);
     tcase_add_loop_test(tc, ended_by_a_signal_at_every_instruction, 0,
                         SCENARIOS);
