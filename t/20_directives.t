@@ -128,7 +128,7 @@ my @refused = (
         '', 'busy.html', 'htm=x', 'status', ['status=503 503' => 503]],
     ['DBGuardRefusal', qr/whole number from 400 to 599/,
         'status=', 'status=200', 'status=399', 'status=600', 'status=50x',
-        'status=503;'],
+        'status=503;', 'status=418', 'status=599'],
     ['DBGuardRefusal', qr/file/,
         'html=/nowhere/busy.html', 'json=/nowhere/busy.json', 'html=/',
         'html=${UNDEFINED}/busy.html', 'html=/dev/null', 'html='],
@@ -223,7 +223,7 @@ subtest 'good values' => sub {
             LENGTH=5 patience=1ms patience=10min patience=2s patience=auto),
             'length=5 patience=250ms', 'patience=2s length=auto',
             '"length=5" "patience=2s"'],
-        DBGuardRefusal => [qw(status=400 status=429 status=503 status=599
+        DBGuardRefusal => [qw(status=400 status=429 status=503 status=511
             html=conf/busy.html json=conf/busy.json STATUS=503),
             "html=$apache->{dir}/conf/busy.html json=conf/busy.json "
                 . 'status=503'],

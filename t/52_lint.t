@@ -131,7 +131,7 @@ subtest 'the database cannot be asked' => sub {
     configure(database());
     local $ENV{DBGUARD_MONITOR} = '/nonexistent';
     configtest_says('there is no dbguard-monitor',
-        qr/dbguard-monitor --probe gave no answer/);
+        qr{: /nonexistent cannot be executed \(No such file or directory\)});
 };
 
 subtest 'what else the configuration says' => sub {

@@ -82,17 +82,18 @@ static dbguard_slot_t *occupy(dbguard_section_t *in,
                            ? DBGUARD_NONE
                            : dbguard_client_arrive(shared, visitor->session,
                                                    address, now);
-    uint32_t slot = dbguard_board_pop_free(shared);
     dbguard_slot_t *s;
+    uint32_t slot;
     int excess;
 
     if (dbguard_queue_sort(shared, flow, now))
         dbguard_section_dispatch(in);
     excess = dbguard_reserve_arrive(shared, endpoint, work, address, session);
+    slot = dbguard_board_pop_free(shared);
     /* Every slot in use: more requests at once than the server has workers
      * (HTTP/2), or a budget of all of them. What it had to settle is lost. */
     if (slot == DBGUARD_NONE && shared->settling > 0)
-        slot = dbguard_settle_first(shared);
+        slot = dbguard_settle_pop(shared);
     if (slot == DBGUARD_NONE)
         return NULL;
     s = &shared->slots[slot];

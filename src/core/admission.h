@@ -22,14 +22,14 @@
  *     and leaving with a ticket that is no longer in force changes nothing.
  *   - A token that came back counts as out for limits.settle more, until the
  *     database has noticed; who is given it meanwhile begins at the end of
- *     that time. Of those that come back together each counts as having come
- *     back limits.pace after the one before.
+ *     that time. Those that come back together follow one another (settle.h).
  *   - No token is idle while somebody waits who may have it: every call ends
  *     by giving what is free to the waiting, in their order (queue.h), and
  *     nobody who comes later takes it from under them. Only those whose client
  *     had its share when their turn came are looked at again a few at a time,
  *     and each at its own next poll.
- *   - A token is never given to one whose patience has ended.
+ *   - A token is never given to one whose patience has ended; it may begin some
+ *     milliseconds after that, while it settles.
  *
  * Enter, poll and leave take the lock once, for well under a microsecond on
  * average: a heap that only grew is put in order by the first who takes from

@@ -180,7 +180,7 @@ typedef struct dbguard_limits_t {
     int64_t patience;      /* longest wait; 0: from the hold of the endpoint */
     int64_t settle;        /* from a token's return to its next use */
     int64_t pace;          /* by which those that return together follow one
-                              another, 20 of them or a budget of more */
+                              another (settle.h) */
     int64_t retry_min;     /* nearest and furthest promise (retry.h) */
     int64_t retry_max;     /* >= retry_min */
     uint32_t session_wait; /* waiting places of one session; 0: no limit */

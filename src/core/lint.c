@@ -136,12 +136,11 @@ static verdict_t database(const dbguard_lint_t *l, dbguard_finding_t *f)
         advise(f, "set DBGuardDatabase and DBGuardPasswordFile");
         return NOTE;
     }
-    if (l->mute) {
-        put(f, "the database could not be checked: dbguard-monitor --probe "
-            "gave no answer (it has 2 s); MaxRequestWorkers %u was compared "
-            "with nothing", l->facts.workers);
-        advise(f, "is dbguard-monitor installed, and does the host's name in "
-               "DBGuardDatabase resolve?");
+    if (l->mute[0] != '\0') {
+        put(f, "the database could not be checked: %s; MaxRequestWorkers %u "
+            "was compared with nothing", l->mute, l->facts.workers);
+        advise(f, "see that User may execute dbguard-monitor, and that the "
+               "host's name in DBGuardDatabase resolves");
         return FOUND;
     }
     if (db->attempted == 0) {

@@ -76,8 +76,8 @@ typedef struct dbguard_lint_t {
     dbguard_facts_t facts;
     dbguard_database_t database; /* attempted == 0: nobody has asked */
     dbguard_memory_t memory;
-    uint32_t mute;       /* it was to be asked, and dbguard-monitor --probe said
-                            nothing at all */
+    char mute[256];      /* it was to be asked: why dbguard-monitor --probe said
+                            nothing at all, or "" */
     uint32_t silent;     /* seconds without a sign of dbguard-monitor, when
                             these are too many; else 0 */
     uint32_t budget;     /* in force, or to begin with */

@@ -9,10 +9,10 @@
  * of it is back within 20 paces.
  *
  * Invariants
- *   - A slot of this list is in state SETTLING, in order of `released`, but for
- *     those that a reload with another pace has put out of it; and is free
- *     limits.settle after that.
- *   - None counts as having come back later than 20 paces from now.
+ *   - A slot of this list is in state SETTLING, in order of `released`, and is
+ *     free limits.settle after that, or when a token is given that begins then.
+ *   - None counts as having come back later than 20 paces from now, but for the
+ *     time by which clocks that are read before the lock cross.
  *
  * Everything is called under the lock of the board. Times are microseconds. */
 
@@ -30,14 +30,17 @@
 
 /* The token of a slot that is on no list has come back. */
 void dbguard_settle_add(dbguard_shared_t *shared, uint32_t slot, int64_t now);
-/* The one that settles longest; there is one. It is on no list then. */
-uint32_t dbguard_settle_first(dbguard_shared_t *shared);
+/* The one that has settled longest; there is one. It is on no list then. */
+uint32_t dbguard_settle_pop(dbguard_shared_t *shared);
 /* Those that have settled are free. */
 void dbguard_settle_retire(dbguard_shared_t *shared, int64_t now);
-/* Of `free` tokens, at least one, those that settle among them, take the one
- * that is ready first. When it may be used, now or later. */
-int64_t dbguard_settle_take(dbguard_shared_t *shared, uint32_t free,
-                            int64_t now);
+/* When one of `free` tokens, those that settle among them, may be used: now, or
+ * when enough have settled. With none (DryRun has ended, and what it let run is
+ * out) it is now. */
+int64_t dbguard_settle_start(const dbguard_shared_t *shared, uint32_t free,
+                             int64_t now);
+/* It is out: one that settles no longer does, if it was needed. */
+void dbguard_settle_take(dbguard_shared_t *shared, uint32_t free);
 /* The list anew, of all slots in state SETTLING. Their order is lost: all of
  * them settle as the last one. */
 void dbguard_settle_rebuild(dbguard_shared_t *shared);

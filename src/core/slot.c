@@ -27,8 +27,8 @@ int64_t dbguard_slot_grant(const dbguard_board_t *board, uint32_t slot,
 {
     dbguard_shared_t *shared = board->shared;
     dbguard_slot_t *s = &shared->slots[slot];
-    int64_t start
-        = dbguard_settle_take(shared, dbguard_reserve_free(board), now);
+    uint32_t free = dbguard_reserve_free(board);
+    int64_t start = dbguard_settle_start(shared, free, now);
 
     /* Both clocks were read before the lock was had, in whatever order. */
     if (start < s->since)
@@ -44,6 +44,8 @@ int64_t dbguard_slot_grant(const dbguard_board_t *board, uint32_t slot,
     /* What was new when it came may be known by now. */
     s->bin = dbguard_endpoint_bin(shared, s->endpoint, now);
     atomic_store_explicit(&s->state, DBGUARD_HELD, memory_order_release);
+    /* Whoever dies before that leaves a token that settles, not an idle one. */
+    dbguard_settle_take(shared, free);
     dbguard_board_hold(shared, slot);
     dbguard_board_count_held(shared, slot, 1);
     dbguard_queue_charge(shared, slot, now);

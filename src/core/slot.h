@@ -4,24 +4,26 @@
 /* The life of a slot: what becomes of a request's place on the board, and of
  * all the sums and lists that it is part of.
  *
- *     (occupied) --> HELD ------> SETTLING --> FREE
- *         |           ^ grant        ^ vacate
- *         +------> WAITING
- *         |           v expel
- *         +------> EXPELLED --> FREE
- *                              vacate
+ *     (comes) ----> HELD ---vacate---> SETTLING ----> FREE
+ *        |           ^ grant              (settle.h)   ^
+ *        +----> WAITING ------------- vacate --------->+
+ *        |           | expel                           |
+ *        +----> EXPELLED ------------ vacate --------->+
+ *
+ * In DryRun who comes may be EXPELLED at once, and runs; it is HELD when DryRun
+ * ends.
  *
  * Invariants
  *   - The state of a slot is stored when all else about it is: whoever repairs
  *     the board after a crash goes by the states alone.
- *   - Every token is counted once when it is given, and once when it comes
- * back.
+ *   - A token is counted when it is given; that it came back, by the caller.
  *
  * Everything is called under the lock of the board. Times are microseconds. */
 
 #include "board.h"
 
-/* Give it a token; there is one. When it may be used, now or later. */
+/* Give it a token; there is one, or it runs already (DryRun has ended). When it
+ * may be used, now or later. */
 int64_t dbguard_slot_grant(const dbguard_board_t *board, uint32_t slot,
                            int64_t now);
 /* It waits, and shall not any longer. */
@@ -38,8 +40,8 @@ void dbguard_slot_count_release(dbguard_shared_t *shared, int64_t held,
                                 int64_t now);
 void dbguard_slot_count_refusal(dbguard_shared_t *shared,
                                 dbguard_reason_t reason, int64_t now);
-/* How long one is. The last sixteen or so count; but for those that had to do
- * with an outage: they would make pages heavy when it is over. */
+/* How long one is; but for those that had to do with an outage, which would
+ * make pages heavy when it is over. */
 void dbguard_slot_learn(dbguard_shared_t *shared, const dbguard_slot_t *s,
                         int64_t held, int64_t now);
 

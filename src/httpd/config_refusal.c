@@ -1,9 +1,10 @@
 /* DBGuardRefusal: reading its words, and the last good answer of each server.
  *
- * Invariant: a reload that refuses a part of it changes nothing of that part,
- * and the other parts are as they were written. */
+ * Invariant: a reload that refuses a part of it (in any of its lines) changes
+ * nothing of that part, and the other parts are as they were written. */
 
 #include "apr_strings.h"
+#include "http_protocol.h"
 #include "util_cfgtree.h"
 
 #include "config.h"
@@ -13,6 +14,12 @@ static const char *unknown(const cmd_parms *cmd, const char *word)
 {
     return dbguard_config_wrong(cmd->pool, cmd->cmd->name, word,
                                 cmd->cmd->errmsg);
+}
+
+/* httpd sends 500 for a code that it has no words for. */
+static int is_status(int64_t status)
+{
+    return atoi(ap_get_status_line((int)status)) == status;
 }
 
 static const char *refusal_word(cmd_parms *cmd, dbguard_server_t *server,
@@ -25,10 +32,11 @@ static const char *refusal_word(cmd_parms *cmd, dbguard_server_t *server,
     if (value++ == NULL)
         return unknown(cmd, word);
     if (strncasecmp(word, "status=", 7) == 0) {
-        if (!dbguard_value_number(value, 400, 599, &status))
+        if (!dbguard_value_number(value, 400, 599, &status)
+            || !is_status(status))
             return dbguard_config_wrong(cmd->pool, "DBGuardRefusal status",
-                                        value,
-                                        "a whole number from 400 to 599");
+                                        value, "a whole number from 400 to 599 "
+                                        "that HTTP gives a meaning");
         server->status = (int)status;
         server->status_source = dbguard_config_where(cmd);
         return NULL;
@@ -77,7 +85,7 @@ static const ap_directive_t *find_host(const ap_directive_t *d,
     return found;
 }
 
-/* The last good values of a DBGuardRefusal are kept under address and name of
+/* The last good values of a DBGuardRefusal are kept under address and names of
  * its server: a line more above it moves neither. In the tree, since its
  * ServerName may be read after its DBGuardRefusal. */
 static const char *refusal_key(apr_pool_t *p, const server_rec *s,
@@ -93,9 +101,10 @@ static const char *refusal_key(apr_pool_t *p, const server_rec *s,
         return apr_psprintf(p, "DBGuardRefusal %s of %s:%u", part,
                             s->defn_name, s->defn_line_number);
     for (d = host->first_child; d != NULL; d = d->next)
-        if (strcasecmp(d->directive, "ServerName") == 0)
-            name = d->args;
-    return apr_psprintf(p, "DBGuardRefusal %s of %s at %s", part, name,
+        if (strcasecmp(d->directive, "ServerName") == 0
+            || strcasecmp(d->directive, "ServerAlias") == 0)
+            name = apr_pstrcat(p, name, d->args, " ", NULL);
+    return apr_psprintf(p, "DBGuardRefusal %s of %sat %s", part, name,
                         host->args);
 }
 
@@ -173,8 +182,10 @@ const char *dbguard_refusal_set(cmd_parms *cmd, void *dir, const char *args)
         return dbguard_config_stop(cmd, apr_pstrcat(cmd->pool, "DBGUARD0011: ",
                                                     error, NULL),
                                    "it is ignored");
-    if (*rest == '\0')
+    if (*rest == '\0') {
         error = unknown(cmd, "");
+        server->refusal_bad |= refusal_part(NULL);
+    }
     while (*rest != '\0') {
         const char *word = dbguard_config_word(cmd->pool, &rest);
         const char *wrong = word != NULL ? refusal_word(cmd, server, word)

@@ -177,8 +177,9 @@ void dbguard_keeper_start(server_rec *s, const char *scoreboard);
 /* The budget that was good before the last stop, or 0. */
 uint32_t dbguard_keeper_last_budget(apr_pool_t *p, const char *scoreboard);
 /* Ask the database once, at most two seconds long: the lines that
- * dbguard-monitor --probe writes, or NULL. */
-const char *dbguard_keeper_probe(apr_pool_t *p, server_rec *s);
+ * dbguard-monitor --probe writes, or NULL, and *why says why. */
+const char *dbguard_keeper_probe(apr_pool_t *p, server_rec *s,
+                                 const char **why);
 
 /* --- startup.c: the configuration comes into force ----------------------- */
 

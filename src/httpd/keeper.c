@@ -15,6 +15,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
@@ -40,6 +41,9 @@
 
 #define PROBE_MILLISECONDS 2000
 
+/* What a child says that is no monitor after all; no answer begins so. */
+#define NOT_EXECUTED "not executed: "
+
 static struct {
     server_rec *server;
     const char *scoreboard;
@@ -63,7 +67,7 @@ static const char *state_file(apr_pool_t *p, const char *scoreboard)
 }
 
 /* The lines that the monitor reads, with the password, or NULL. */
-static const char *credentials(apr_pool_t *p, server_rec *s, apr_size_t *len)
+static char *credentials(apr_pool_t *p, server_rec *s, apr_size_t *len)
 {
     const dbguard_server_t *server = dbguard_server(s);
     const dbguard_value_t *file = &server->set[DBGUARD_SET_PASSWORD_FILE];
@@ -88,7 +92,7 @@ static const char *credentials(apr_pool_t *p, server_rec *s, apr_size_t *len)
         dsn.password[0] = '\0';
     }
     *len = dbguard_dsn_write(&dsn, lines, DBGUARD_DSN_LINES);
-    memset(dsn.password, 0, sizeof(dsn.password));
+    explicit_bzero(dsn.password, sizeof(dsn.password));
     return *len > 0 ? lines : NULL;
 }
 
@@ -168,16 +172,19 @@ static pid_t fork_with(int in, int out)
     return 0;
 }
 
-/* Write them into a pipe, and leave it to its reader. Our own reading end is
- * open meanwhile: a reader that has already ended shall be noticed by its end,
- * and not by SIGPIPE. */
-static void hand_over(const int pipe[2], const char *lines, apr_size_t len)
+/* Write them into a pipe, leave it to its reader, and forget them: children of
+ * httpd would inherit them. Our own reading end is open meanwhile: a reader
+ * that has already ended shall be noticed by its end, and not by SIGPIPE. */
+static void hand_over(const int ends[2], char *lines, apr_size_t len)
 {
-    if (write(pipe[1], lines, len) < 0) {
-        /* They fit into its buffer; without them the reader ends. */
+    _Static_assert(DBGUARD_DSN_LINES <= PIPE_BUF, "the buffer takes them");
+
+    if (write(ends[1], lines, len) < 0) {
+        /* Without them the reader ends. */
     }
-    close(pipe[0]);
-    close(pipe[1]);
+    explicit_bzero(lines, len);
+    close(ends[0]);
+    close(ends[1]);
 }
 
 static void maintain(int reason, void *data, int status);
@@ -186,9 +193,9 @@ static void start(void)
 {
     server_rec *s = keeper.server;
     apr_pool_t *p = s->process->pconf, *scratch;
-    const char *lines;
+    char *lines;
     apr_size_t len;
-    int in[2];
+    int in[2], error = 0;
     pid_t pid = -1;
 
     apr_pool_create(&scratch, p);
@@ -197,11 +204,12 @@ static void start(void)
         pid = fork_with(in[0], -1);
         if (pid == 0)
             become_monitor(scratch, s);
+        error = errno;
         hand_over(in, lines, len);
     }
     apr_pool_destroy(scratch);
     if (pid < 0) {
-        ap_log_error(APLOG_MARK, APLOG_ERR, errno, s,
+        ap_log_error(APLOG_MARK, APLOG_ERR, error, s,
                      "DBGUARD0036: dbguard-monitor cannot be started; the "
                      "budget stays what it is until the next reload");
         return;
@@ -320,13 +328,17 @@ static const char *read_within(apr_pool_t *p, int fd, int milliseconds)
     return text;
 }
 
-const char *dbguard_keeper_probe(apr_pool_t *p, server_rec *s)
+const char *dbguard_keeper_probe(apr_pool_t *p, server_rec *s,
+                                 const char **why)
 {
-    const char *lines, *answer;
+    int64_t begin = dbguard_clock_now();
+    const char *answer;
+    char *lines;
     apr_size_t len;
     int in[2], out[2];
     pid_t pid;
 
+    *why = apr_psprintf(p, "%s could not be started", program());
     lines = credentials(p, s, &len);
     if (lines == NULL || pipe2(in, O_CLOEXEC) != 0)
         return NULL;
@@ -339,6 +351,7 @@ const char *dbguard_keeper_probe(apr_pool_t *p, server_rec *s)
     if (pid == 0) {
         drop_rights(p, s);
         execl(program(), program(), "--probe", (char *)NULL);
+        dprintf(STDOUT_FILENO, NOT_EXECUTED "%s", strerror(errno));
         _exit(127);
     }
     hand_over(in, lines, len);
@@ -349,5 +362,16 @@ const char *dbguard_keeper_probe(apr_pool_t *p, server_rec *s)
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
     }
-    return *answer != '\0' ? answer : NULL;
+    if (strncmp(answer, NOT_EXECUTED, strlen(NOT_EXECUTED)) == 0)
+        *why = apr_psprintf(p, "%s cannot be executed (%s)", program(),
+                            answer + strlen(NOT_EXECUTED));
+    else if (*answer != '\0')
+        return answer;
+    else if (pid > 0)
+        *why = apr_psprintf(p, "%s --probe %s", program(),
+                            dbguard_clock_now() - begin
+                                    < PROBE_MILLISECONDS * 1000
+                                ? "ended without an answer"
+                                : "gave no answer within two seconds");
+    return NULL;
 }

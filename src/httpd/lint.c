@@ -56,7 +56,7 @@ typedef enum occasion_t {
 typedef struct learnt_t {
     apr_size_t size; /* of this struct in the build that wrote it; 0: used up */
     dbguard_database_t database;
-    uint32_t mute;
+    char mute[sizeof(((dbguard_lint_t *)NULL)->mute)];
 } learnt_t;
 
 #define LEARNT_KEY "mod_dbguard lint"
@@ -337,12 +337,15 @@ static void gather(apr_pool_t *p, server_rec *s)
 static void ask(apr_pool_t *p, server_rec *s, dbguard_lint_t *lint,
                 uint32_t held)
 {
-    const char *text = dbguard_keeper_probe(p, s);
+    const char *why = "what dbguard-monitor --probe said is no answer";
+    const char *text = dbguard_keeper_probe(p, s, &why);
     dbguard_answer_t answer;
 
-    lint->mute = text == NULL || !dbguard_answer_read(&answer, text);
-    if (lint->mute)
+    if (text == NULL || !dbguard_answer_read(&answer, text)) {
+        apr_cpystrn(lint->mute, why, sizeof(lint->mute));
         return;
+    }
+    lint->mute[0] = '\0';
     answer.held = held;
     dbguard_database_learn(&lint->database, &facts.rules, &answer,
                            dbguard_clock_now());
@@ -356,7 +359,7 @@ static void keep_learnt(const dbguard_lint_t *lint)
         learnt = ap_retained_data_create(LEARNT_KEY, sizeof(*learnt));
     learnt->size = sizeof(*learnt);
     learnt->database = lint->database;
-    learnt->mute = lint->mute;
+    memcpy(learnt->mute, lint->mute, sizeof(learnt->mute));
 }
 
 /* What the first pass learnt, once. */
@@ -368,7 +371,7 @@ static int take_learnt(dbguard_lint_t *lint)
         return 0;
     learnt->size = 0;
     lint->database = learnt->database;
-    lint->mute = learnt->mute;
+    memcpy(lint->mute, learnt->mute, sizeof(lint->mute));
     return 1;
 }
 

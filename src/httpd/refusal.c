@@ -124,10 +124,11 @@ const dbguard_body_t *dbguard_body_read(apr_pool_t *p, const char *name,
     char *text, why[80];
     apr_status_t rv = APR_EBADPATH;
 
+    /* Looked at before it is opened: a pipe would be waited for. */
     if (file != NULL)
+        rv = apr_stat(&info, file, APR_FINFO_SIZE | APR_FINFO_TYPE, p);
+    if (rv == APR_SUCCESS && info.filetype == APR_REG)
         rv = apr_file_open(&f, file, APR_FOPEN_READ, APR_OS_DEFAULT, p);
-    if (rv == APR_SUCCESS)
-        rv = apr_file_info_get(&info, APR_FINFO_SIZE | APR_FINFO_TYPE, f);
     if (rv != APR_SUCCESS || info.filetype != APR_REG) {
         *error = apr_psprintf(p, "a file that can be read: %s",
                               rv ? apr_strerror(rv, why, sizeof(why))

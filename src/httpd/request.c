@@ -211,12 +211,14 @@ static int may_warn(_Atomic int64_t *last)
 
 static void warn_of_board(request_rec *r, const dbguard_shared_t *shared)
 {
-    uint32_t used = shared->prefix.held + shared->prefix.waiting
-                    + shared->settling;
+    int full = shared->free_head == DBGUARD_NONE;
+    uint32_t used = full ? shared->nslots
+                         : shared->prefix.held + shared->prefix.waiting
+                               + shared->settling;
     const char *why = shared->prefix.closed
                           ? "another one has replaced it in a reload; requests "
                             "of processes from before are refused"
-                      : used >= shared->nslots
+                      : full
                           ? "it has no slot left"
                           : "it cannot be locked";
 

@@ -158,10 +158,10 @@ END_TEST
 
 START_TEST(says_that_the_probe_said_nothing)
 {
-    lint.mute = 1;
+    strcpy(lint.mute, "/x/dbguard-monitor cannot be executed (No such file)");
     expect("database", DBGUARD_LINT_WARNING,
-           "the database could not be checked: dbguard-monitor --probe gave "
-           "no answer (it has 2 s); MaxRequestWorkers 192 was compared with "
+           "the database could not be checked: /x/dbguard-monitor cannot be "
+           "executed (No such file); MaxRequestWorkers 192 was compared with "
            "nothing");
 }
 END_TEST

@@ -5,6 +5,7 @@
 
 #include <stdlib.h>
 
+#include "settle.h"
 #include "unit.h"
 
 #define SLOTS 16
@@ -233,6 +234,116 @@ START_TEST(nothing_is_put_off_for_long)
 }
 END_TEST
 
+/* Twenty of a budget of twenty: the last one nineteen paces later. */
+START_TEST(a_whole_budget_follows_one_another)
+{
+    dbguard_ticket_t t[20];
+    int i;
+
+    board_close_in_order();
+    board_open(24, 20, 0);
+    board.shared->limits.settle = SETTLE;
+    board.shared->limits.pace = 500;
+    for (i = 0; i < 20; i++)
+        t[i] = admitted().ticket;
+    now += SECOND;
+    for (i = 0; i < 20; i++)
+        leave(t[i]);
+    for (i = 0; i < 20; i++)
+        ck_assert_int_eq(admitted().start, now + SETTLE + i * 500);
+}
+END_TEST
+
+/* Who reads his clock before the lock may come after one who read it later. */
+START_TEST(crossing_clocks_leave_them_in_order)
+{
+    dbguard_ticket_t first, second;
+
+    configure(2, 8, 0);
+    first = admitted().ticket;
+    second = admitted().ticket;
+    now += 100;
+    leave(first);
+    now -= 60;
+    leave(second);
+    ck_assert_int_eq(admitted().start, START + 100 + SETTLE);
+    ck_assert_int_eq(admitted().start, START + 100 + SETTLE);
+}
+END_TEST
+
+/* A smaller budget does not make those free that settle: a larger one again
+ * finds them settling. */
+START_TEST(a_budget_that_falls_and_rises_lets_them_settle)
+{
+    dbguard_ticket_t t[4];
+    int i;
+
+    configure(4, 8, 0);
+    for (i = 0; i < 4; i++)
+        t[i] = admitted().ticket;
+    for (i = 0; i < 3; i++)
+        leave(t[i]);
+    configure(2, 8, 0);
+    ck_assert_int_eq(admitted().start, now + SETTLE);
+    configure(4, 8, 0);
+    for (i = 0; i < 2; i++)
+        ck_assert_int_eq(admitted().start, now + SETTLE);
+    board_expect(4, 0);
+}
+END_TEST
+
+/* Somebody dies when he knows when it begins, and before it is his. */
+START_TEST(looking_when_one_is_ready_changes_nothing)
+{
+    leave(admitted().ticket);
+    ck_assert_int_eq(dbguard_settle_start(board.shared, 1, now), now + SETTLE);
+    dbguard_board_rebuild(board.shared);
+    ck_assert_uint_eq(board.shared->settling, 1);
+    ck_assert_int_eq(admitted().start, now + SETTLE);
+}
+END_TEST
+
+/* Handed over, so that nothing settles; the pace goes on all the same. */
+START_TEST(rebuild_knows_the_pace)
+{
+    dbguard_ticket_t t[4], waits[4];
+    int i;
+
+    configure(4, 8, 0);
+    board.shared->limits.pace = 500;
+    for (i = 0; i < 4; i++)
+        t[i] = admitted().ticket;
+    for (i = 0; i < 4; i++)
+        waits[i] = enter_to(DBGUARD_WAIT);
+    now += SECOND;
+    for (i = 0; i < 3; i++)
+        leave(t[i]);
+    ck_assert_uint_eq(board.shared->settling, 0);
+    dbguard_board_rebuild(board.shared);
+    leave(t[3]);
+    ck_assert_int_eq(look(waits[3]).start, now + SETTLE + 3 * 500);
+}
+END_TEST
+
+START_TEST(rebuild_knows_the_pace_of_those_that_settle)
+{
+    dbguard_ticket_t t[3];
+    int i;
+
+    configure(3, 8, 0);
+    board.shared->limits.pace = 500;
+    for (i = 0; i < 3; i++)
+        t[i] = admitted().ticket;
+    leave(t[0]);
+    leave(t[1]);
+    dbguard_board_rebuild(board.shared);
+    leave(t[2]);
+    for (i = 0; i < 3; i++)
+        ck_assert_int_eq(admitted().start,
+                         now + SETTLE + (i < 2 ? 500 : 1000));
+}
+END_TEST
+
 START_TEST(a_settling_ticket_is_over)
 {
     dbguard_ticket_t ticket = admitted().ticket;
@@ -428,6 +539,12 @@ Suite *settle_suite(void)
     tcase_add_test(tc, hand_overs_follow_one_another);
     tcase_add_test(tc, a_large_budget_follows_faster);
     tcase_add_test(tc, nothing_is_put_off_for_long);
+    tcase_add_test(tc, a_whole_budget_follows_one_another);
+    tcase_add_test(tc, crossing_clocks_leave_them_in_order);
+    tcase_add_test(tc, a_budget_that_falls_and_rises_lets_them_settle);
+    tcase_add_test(tc, looking_when_one_is_ready_changes_nothing);
+    tcase_add_test(tc, rebuild_knows_the_pace);
+    tcase_add_test(tc, rebuild_knows_the_pace_of_those_that_settle);
     tcase_add_test(tc, a_settling_ticket_is_over);
     tcase_add_test(tc, dryrun_delays_nobody);
     tcase_add_test(tc, settling_takes_no_slot_away);

@@ -40,6 +40,25 @@ our @EXPORT_OK = qw(wait_until slurp spew builddir sourcedir dbguardctl);
 
 *wait_until = \&DBGuard::Process::wait_until;
 
+# httpd starts dbguard-monitor as www-data, who may not be let into the folder
+# that it was built in: /root, for one.
+sub let_monitor_be_started
+{
+    my $program = $ENV{DBGUARD_MONITOR} // return;
+    my $path = '';
+
+    return if $> != 0 || !grep { $path .= "/$_"; !((stat $path)[2] & 1) }
+        grep { length } split m{/}, abs_path($program) // return;
+    my $dir = File::Temp::tempdir('dbguard-XXXXXXXX', TMPDIR => 1);
+    DBGuard::Process::remove_later($dir);
+    chmod 0755, $dir;
+    system('cp', $program, "$dir/dbguard-monitor") == 0
+        or croak "$program cannot be copied";
+    $ENV{DBGUARD_MONITOR} = "$dir/dbguard-monitor";
+}
+
+let_monitor_be_started();
+
 # arg: apache => {}, db => {}, dir (default: a new temporary folder).
 sub new
 {
