@@ -5,6 +5,7 @@ use strict;
 use warnings;
 use FindBin;
 use lib "$FindBin::Bin/lib";
+use POSIX ();
 use Test::More;
 use DBGuard::Stack qw(slurp spew);
 
@@ -131,7 +132,8 @@ my @refused = (
         'status=503;', 'status=418', 'status=599'],
     ['DBGuardRefusal', qr/file/,
         'html=/nowhere/busy.html', 'json=/nowhere/busy.json', 'html=/',
-        'html=${UNDEFINED}/busy.html', 'html=/dev/null', 'html='],
+        'html=${UNDEFINED}/busy.html', 'html=/dev/null', 'html=',
+        'html=conf/fifo'],
     ['DBGuardRetryAfter', qr/min=.*max=/,
         '', '5s', 'minimum=5s', 'min', ['min=2s 10s' => '10s']],
     ['DBGuardRetryAfter', qr/whole seconds from 1s to 60min/,
@@ -156,6 +158,9 @@ my @refused = (
     ['DBGuardSnapshot', qr/whole seconds from 1s to 60min/,
         'every=0s', 'every=500ms', 'every=10', 'every=61min'],
 );
+
+# It would be waited for, if it were opened.
+POSIX::mkfifo($apache->dir . '/conf/fifo', 0600) or die "mkfifo: $!";
 
 for my $case (@refused) {
     my ($directive, $allowed, @values) = @$case;

@@ -181,6 +181,15 @@ for my $how (qw(graceful hard)) {
             '... at crit');
         check_behaviour();
     };
+
+    subtest "DBGuardRefusal without a word ($how)" => sub {
+        reload($how, config => $good);
+        my $log = reload($how, config => $good =~ s/^DBGuardRefusal\K.*//mr);
+        my ($value, $valid) = effective($log, qr/^(?!DBGuardRefusal)/);
+        is_deeply($value, \%refusal, 'the last good values are in effect');
+        is_deeply($valid, { map { $_ => 'no' } keys %refusal }, 'valid: no');
+        check_behaviour();
+    };
 }
 
 # Each virtual host goes back to its own, wherever it stands now.

@@ -178,6 +178,11 @@ subtest 'a monitor that is not there' => sub {
     sleep 0.2 while time < $missing_since + 7;
     is($missing->get('/static.txt')->{status}, 200, 'httpd serves');
     is(auto($missing)->{DBGuardBudget}, 7, 'with the safe budget');
+    like(($missing->ctl('status'))[1],
+        qr/^database nobody has asked it yet; .* dbguard-monitor$/m,
+        'the operator sees that nobody asks');
+    like($missing->get('/server-status')->{body}, qr/nobody has asked it yet/,
+        '... in server-status, too');
     my ($line) = $missing->error_log =~ /(DBGUARD0038: .*)/;
     like($line, qr{/nonexistent/dbguard-monitor.* 127\b},
         'the log names the program, and why it ended');

@@ -77,8 +77,15 @@ static char *credentials(apr_pool_t *p, server_rec *s, apr_size_t *len)
     apr_file_t *f;
 
     if (dbguard_is_set(server, DBGUARD_SET_PASSWORD_FILE)) {
-        rv = apr_file_open(&f, ap_server_root_relative(p, file->text),
-                           APR_FOPEN_READ, APR_OS_DEFAULT, p);
+        const char *name = ap_server_root_relative(p, file->text);
+        apr_finfo_t info;
+
+        /* A pipe would be waited for. */
+        rv = apr_stat(&info, name, APR_FINFO_TYPE, p);
+        if (rv == APR_SUCCESS && info.filetype != APR_REG)
+            rv = EINVAL;
+        if (rv == APR_SUCCESS)
+            rv = apr_file_open(&f, name, APR_FOPEN_READ, APR_OS_DEFAULT, p);
         if (rv == APR_SUCCESS) {
             rv = apr_file_gets(dsn.password, sizeof(dsn.password), f);
             apr_file_close(f);

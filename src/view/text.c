@@ -171,8 +171,13 @@ static void database(const dbguard_view_t *view, const dbguard_snapshot_t *s)
     const dbguard_database_t *db = &s->database;
     uint32_t i;
 
-    if (db->attempted == 0)
+    if (db->attempted == 0) {
+        if (s->facts.has_database)
+            dbguard_view_print(view, "database nobody has asked it yet; when "
+                               "that lasts, see what httpd's error log says of "
+                               "dbguard-monitor\n");
         return;
+    }
     dbguard_view_print(view, "database %s for %" PRId64 " s: %s%s\n",
                        dbguard_dbstate_name(db->state),
                        (s->now - db->since) / SECOND,
