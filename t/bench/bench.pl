@@ -62,7 +62,7 @@ sub configuration
     return <<"END";
 Timeout 600
 MaxKeepAliveRequests 0
-AddHandler send-as-is .asis
+AddHandler trivial .trivial
 <Directory />
 AllowOverride None
 </Directory>
@@ -78,10 +78,10 @@ END
 }
 
 # Places: plain/ is never guarded, guarded/ is where the module is On.
-my $asis = "Content-Type: text/html\n\n<p>A trivial page.</p>\n";
+my $trivial = "<p>A trivial page.</p>\n";
 my $php = "<p>A trivial <?php echo 'page'; ?>.</p>\n";
 my %files = (
-    'plain/x.asis' => $asis, 'guarded/x.asis' => $asis,
+    'plain/x.trivial' => $trivial, 'guarded/x.trivial' => $trivial,
     'plain/x.php' => $php, 'guarded/x.php' => $php,
     'plain/x.html' => "<p>A static page.</p>\n",
     'guarded/x.html' => "<p>A static page.</p>\n",
@@ -94,7 +94,7 @@ sub start
     my (%arg) = @_;
     return DBGuard::Stack->start(apache => {
         guard => $arg{guard} // 0, workers => $arg{workers} // $workers,
-        php => $arg{php} // 0, modules => ['asis'], log_level => 'warn',
+        php => $arg{php} // 0, log_level => 'warn',
         files => \%files,
         config => configuration(%arg),
     })->apache;
@@ -116,7 +116,7 @@ sub fill
     my ($apache, $status) = @_;
     push @holders, $apache->get_async('/guarded/hold.php');
     my $refusal = DBGuard::Stack::wait_until(sub {
-        my $answer = $apache->get('/guarded/x.asis');
+        my $answer = $apache->get('/guarded/x.trivial');
         $answer->{status} == $status && $answer;
     }, 10, 'the budget to be used up');
     $apache->write_file('plain/refusal.html', $refusal->{body});
@@ -170,24 +170,24 @@ my %variants = (
     'file, Off' => ['off', 'plain/x.html', 200],
     'file, On' => ['on', 'plain/x.html', 200],
     'file, guarded place' => ['on', 'guarded/x.html', 200],
-    'asis' => ['none', 'guarded/x.asis', 200],
-    'asis, guarded' => ['on', 'guarded/x.asis', 200],
-    'asis, items' => ['items', 'guarded/x.asis', 200],
-    'asis, many' => ['many', 'plain/x.asis', 200, @crowd],
-    'asis, many, guarded' => ['many', 'guarded/x.asis', 200, @crowd],
+    'trivial' => ['none', 'guarded/x.trivial', 200],
+    'trivial, guarded' => ['on', 'guarded/x.trivial', 200],
+    'trivial, items' => ['items', 'guarded/x.trivial', 200],
+    'trivial, many' => ['many', 'plain/x.trivial', 200, @crowd],
+    'trivial, many, guarded' => ['many', 'guarded/x.trivial', 200, @crowd],
     'php' => ['php', 'guarded/x.php', 200],
     'php, guarded' => ['php_on', 'guarded/x.php', 200],
     'slow' => ['php_on', 'guarded/slow.php', 200, seconds => 0.15,
         connections => $workers / 2],
     'slow, turns' => ['turns', 'guarded/slow.php', 200, seconds => 0.15],
     'page, close' => [503, 'plain/refusal.html', 200, close => 1],
-    '503' => [503, 'guarded/x.asis', 503, close => 1],
+    '503' => [503, 'guarded/x.trivial', 503, close => 1],
     'page' => [429, 'plain/refusal.html', 200],
-    '429' => [429, 'guarded/x.asis', 429],
+    '429' => [429, 'guarded/x.trivial', 429],
     $qos ? (
-        'asis, qos' => ['qos', 'guarded/x.asis', 200],
+        'trivial, qos' => ['qos', 'guarded/x.trivial', 200],
         'page, qos' => ['qos_full', 'plain/refusal.html', 200, close => 1],
-        '503, qos' => ['qos_full', 'guarded/x.asis', 503, close => 1],
+        '503, qos' => ['qos_full', 'guarded/x.trivial', 503, close => 1],
     ) : (),
 );
 
@@ -198,12 +198,12 @@ my @rows = (
     ['file, Off', 'file', 'loaded, DBGuardEngine Off'],
     ['file, On', 'file', 'On, place not guarded'],
     ['file, guarded place', 'file', 'On, in a guarded place'],
-    'a trivial handler (mod_asis), against the same without the module',
-    ['asis, guarded', 'asis', 'guarded, a token is always free'],
-    ['asis, qos', 'asis', 'mod_qos, QS_LocRequestLimit'],
-    'a trivial handler (mod_asis), guarded',
-    ['asis, items', 'asis, guarded', 'five log items, against none'],
-    ['asis, many, guarded', 'asis, many',
+    'a trivial handler, against the same without the module',
+    ['trivial, guarded', 'trivial', 'guarded, a token is always free'],
+    ['trivial, qos', 'trivial', 'mod_qos, QS_LocRequestLimit'],
+    'a trivial handler, guarded',
+    ['trivial, items', 'trivial, guarded', 'five log items, against none'],
+    ['trivial, many, guarded', 'trivial, many',
         "$many workers, $many clients, against unguarded"],
     'a trivial PHP page, against the same without the module',
     ['php, guarded', 'php', 'guarded, a token is always free'],
