@@ -5,15 +5,13 @@ use warnings;
 use FindBin;
 use lib "$FindBin::Bin/lib";
 use Test::More;
-use File::Temp;
 use DBGuard::Stack qw(builddir dbguardctl slurp sourcedir wait_until);
 
 plan skip_all => 'only root can be somebody else' if $> != 0;
 plan skip_all => 'no setpriv'
     if !grep { -x "$_/setpriv" } split /:/, $ENV{PATH};
 
-my $dir = File::Temp::tempdir('dbguard-XXXXXXXX', TMPDIR => 1);
-DBGuard::Process::remove_later($dir);
+my $dir = DBGuard::Process::temporary_folder();
 mkdir "$dir/$_" for qw(build build/.libs tmp);
 system('cp', '-R', (map { sourcedir() . "/$_" } qw(t conf src)), $dir) == 0
     or die 'cannot copy';

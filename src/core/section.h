@@ -8,7 +8,7 @@
  *   - What is free is given to the waiting at the beginning and at the end:
  *     room may have appeared without an event on this board, for time has
  *     passed or an elder's token has come back, and by the verb itself.
- *   - Nobody is woken, and nothing called, before the lock is gone. */
+ *   - Nobody is woken before the lock is gone. */
 
 #include "board.h"
 

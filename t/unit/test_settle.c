@@ -10,6 +10,7 @@
 
 #define SLOTS 16
 #define SETTLE 2000
+#define PACE 500
 
 static void setup(void)
 {
@@ -23,6 +24,30 @@ static dbguard_decision_t admitted(void)
 
     ck_assert_int_eq(d.outcome, DBGUARD_ADMITTED);
     return d;
+}
+
+static void hold(dbguard_ticket_t *t, int n)
+{
+    while (n-- > 0)
+        *t++ = admitted().ticket;
+}
+
+static void queue_up(dbguard_ticket_t *t, int n)
+{
+    while (n-- > 0)
+        *t++ = enter_to(DBGUARD_WAIT);
+}
+
+static void leave_all(const dbguard_ticket_t *t, int n)
+{
+    while (n-- > 0)
+        leave(*t++);
+}
+
+static void be_paced(uint32_t budget)
+{
+    configure(budget, 8, 0);
+    board.shared->limits.pace = PACE;
 }
 
 START_TEST(a_fresh_token_needs_no_time)
@@ -122,8 +147,7 @@ START_TEST(the_one_that_is_ready_first)
     int i;
 
     configure(5, 8, 0);
-    for (i = 0; i < 4; i++)
-        t[i] = admitted().ticket;
+    hold(t, 4);
     for (i = 0; i < 4; i++) {
         leave(t[i]);
         now += 100;
@@ -154,15 +178,12 @@ START_TEST(those_that_come_back_together_follow_one_another)
     dbguard_ticket_t t[4];
     int i;
 
-    configure(4, 8, 0);
-    board.shared->limits.pace = 500;
-    for (i = 0; i < 4; i++)
-        t[i] = admitted().ticket;
+    be_paced(4);
+    hold(t, 4);
     now += SECOND;
+    leave_all(t, 4);
     for (i = 0; i < 4; i++)
-        leave(t[i]);
-    for (i = 0; i < 4; i++)
-        ck_assert_int_eq(admitted().start, now + SETTLE + i * 500);
+        ck_assert_int_eq(admitted().start, now + SETTLE + i * PACE);
 }
 END_TEST
 
@@ -170,8 +191,7 @@ START_TEST(one_that_comes_later_is_not_held_up)
 {
     dbguard_ticket_t first, second;
 
-    configure(2, 8, 0);
-    board.shared->limits.pace = 500;
+    be_paced(2);
     first = admitted().ticket;
     second = admitted().ticket;
     leave(first);
@@ -188,17 +208,13 @@ START_TEST(hand_overs_follow_one_another)
     dbguard_ticket_t t[4], waits[4];
     int i;
 
-    configure(4, 8, 0);
-    board.shared->limits.pace = 500;
-    for (i = 0; i < 4; i++)
-        t[i] = admitted().ticket;
-    for (i = 0; i < 4; i++)
-        waits[i] = enter_to(DBGUARD_WAIT);
+    be_paced(4);
+    hold(t, 4);
+    queue_up(waits, 4);
     now += SECOND;
+    leave_all(t, 4);
     for (i = 0; i < 4; i++)
-        leave(t[i]);
-    for (i = 0; i < 4; i++)
-        ck_assert_int_eq(look(waits[i]).start, now + SETTLE + i * 500);
+        ck_assert_int_eq(look(waits[i]).start, now + SETTLE + i * PACE);
 }
 END_TEST
 
@@ -208,13 +224,10 @@ START_TEST(a_large_budget_follows_faster)
     dbguard_ticket_t t[SLOTS];
     int i;
 
-    configure(200, 8, 0);
-    board.shared->limits.pace = 500;
-    for (i = 0; i < SLOTS; i++)
-        t[i] = admitted().ticket;
+    be_paced(200);
+    hold(t, SLOTS);
     now += SECOND;
-    for (i = 0; i < SLOTS; i++)
-        leave(t[i]);
+    leave_all(t, SLOTS);
     for (i = 0; i < SLOTS; i++)
         ck_assert_int_eq(board.shared->slots[t[i].slot].released,
                          now + i * 50);
@@ -227,10 +240,10 @@ START_TEST(nothing_is_put_off_for_long)
 {
     int i;
 
-    board.shared->limits.pace = 500;
+    board.shared->limits.pace = PACE;
     for (i = 0; i < 1000; i++)
         leave(admitted().ticket);
-    ck_assert_int_eq(admitted().start, now + SETTLE + 20 * 500);
+    ck_assert_int_eq(admitted().start, now + SETTLE + 20 * PACE);
 }
 END_TEST
 
@@ -243,14 +256,12 @@ START_TEST(a_whole_budget_follows_one_another)
     board_close_in_order();
     board_open(24, 20, 0);
     board.shared->limits.settle = SETTLE;
-    board.shared->limits.pace = 500;
-    for (i = 0; i < 20; i++)
-        t[i] = admitted().ticket;
+    board.shared->limits.pace = PACE;
+    hold(t, 20);
     now += SECOND;
+    leave_all(t, 20);
     for (i = 0; i < 20; i++)
-        leave(t[i]);
-    for (i = 0; i < 20; i++)
-        ck_assert_int_eq(admitted().start, now + SETTLE + i * 500);
+        ck_assert_int_eq(admitted().start, now + SETTLE + i * PACE);
 }
 END_TEST
 
@@ -279,10 +290,8 @@ START_TEST(a_budget_that_falls_and_rises_lets_them_settle)
     int i;
 
     configure(4, 8, 0);
-    for (i = 0; i < 4; i++)
-        t[i] = admitted().ticket;
-    for (i = 0; i < 3; i++)
-        leave(t[i]);
+    hold(t, 4);
+    leave_all(t, 3);
     configure(2, 8, 0);
     ck_assert_int_eq(admitted().start, now + SETTLE);
     configure(4, 8, 0);
@@ -307,21 +316,16 @@ END_TEST
 START_TEST(rebuild_knows_the_pace)
 {
     dbguard_ticket_t t[4], waits[4];
-    int i;
 
-    configure(4, 8, 0);
-    board.shared->limits.pace = 500;
-    for (i = 0; i < 4; i++)
-        t[i] = admitted().ticket;
-    for (i = 0; i < 4; i++)
-        waits[i] = enter_to(DBGUARD_WAIT);
+    be_paced(4);
+    hold(t, 4);
+    queue_up(waits, 4);
     now += SECOND;
-    for (i = 0; i < 3; i++)
-        leave(t[i]);
+    leave_all(t, 3);
     ck_assert_uint_eq(board.shared->settling, 0);
     dbguard_board_rebuild(board.shared);
     leave(t[3]);
-    ck_assert_int_eq(look(waits[3]).start, now + SETTLE + 3 * 500);
+    ck_assert_int_eq(look(waits[3]).start, now + SETTLE + 3 * PACE);
 }
 END_TEST
 
@@ -330,17 +334,15 @@ START_TEST(rebuild_knows_the_pace_of_those_that_settle)
     dbguard_ticket_t t[3];
     int i;
 
-    configure(3, 8, 0);
-    board.shared->limits.pace = 500;
-    for (i = 0; i < 3; i++)
-        t[i] = admitted().ticket;
+    be_paced(3);
+    hold(t, 3);
     leave(t[0]);
     leave(t[1]);
     dbguard_board_rebuild(board.shared);
     leave(t[2]);
     for (i = 0; i < 3; i++)
         ck_assert_int_eq(admitted().start,
-                         now + SETTLE + (i < 2 ? 500 : 1000));
+                         now + SETTLE + (i < 2 ? PACE : 2 * PACE));
 }
 END_TEST
 
@@ -375,10 +377,8 @@ START_TEST(settling_takes_no_slot_away)
     int i;
 
     configure(SLOTS, 0, 0);
-    for (i = 0; i < SLOTS; i++)
-        t[i] = admitted().ticket;
-    for (i = 0; i < SLOTS; i++)
-        leave(t[i]);
+    hold(t, SLOTS);
+    leave_all(t, SLOTS);
     ck_assert_uint_eq(board.shared->settling, SLOTS);
     for (i = 0; i < SLOTS; i++)
         admitted();
@@ -394,8 +394,7 @@ START_TEST(a_smaller_budget_lets_enough_settle)
     int i;
 
     configure(4, 8, 0);
-    for (i = 0; i < 4; i++)
-        t[i] = admitted().ticket;
+    hold(t, 4);
     for (i = 0; i < 3; i++) {
         leave(t[i]);
         now += 100;
@@ -413,8 +412,7 @@ START_TEST(rebuild_knows_what_settles)
     int i;
 
     configure(4, 8, 0);
-    for (i = 0; i < 4; i++)
-        t[i] = admitted().ticket;
+    hold(t, 4);
     for (i = 0; i < 4; i++) {
         leave(t[3 - i]);
         now += 100;
@@ -451,8 +449,7 @@ START_TEST(a_closed_board_takes_back)
     dbguard_ticket_t holds = admitted().ticket, waits[3];
     int i;
 
-    for (i = 0; i < 3; i++)
-        waits[i] = enter_to(DBGUARD_WAIT);
+    queue_up(waits, 3);
     board.shared->prefix.closed = 1;
     now += 10;
     ck_assert_int_eq(leave(holds), 10);
@@ -508,8 +505,7 @@ START_TEST(rebuild_lets_all_of_them_settle)
     int i;
 
     configure(4, 8, 0);
-    for (i = 0; i < 4; i++)
-        t[i] = admitted().ticket;
+    hold(t, 4);
     for (i = 0; i < 4; i++) {
         leave(t[(i * 3 + _i) % 4]);
         now += 100;

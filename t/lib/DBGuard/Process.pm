@@ -15,6 +15,7 @@ use strict;
 use warnings;
 use Carp qw(croak);
 use File::Path qw(remove_tree);
+use File::Temp;
 use POSIX qw(:sys_wait_h);
 use Time::HiRes qw(sleep time);
 
@@ -170,6 +171,17 @@ sub release
     my ($self) = @_;
     delete $servers{ $self->{pid} };
     tell_keeper("-$self->{pid}");
+}
+
+# A new one that everybody may pass through, as the servers' users do; removed
+# at the end.
+sub temporary_folder
+{
+    my $dir = File::Temp::tempdir('dbguard-XXXXXXXX', TMPDIR => 1);
+
+    remove_later($dir);
+    chmod 0755, $dir;
+    return $dir;
 }
 
 # Registers a folder to be removed at the end, or takes it back.

@@ -30,7 +30,6 @@ use Carp qw(croak);
 use Cwd qw(abs_path);
 use Exporter qw(import);
 use File::Basename qw(dirname);
-use File::Temp;
 use IO::Socket::INET;
 use DBGuard::Apache;
 use DBGuard::MariaDB;
@@ -45,16 +44,23 @@ our @EXPORT_OK = qw(wait_until slurp spew builddir sourcedir dbguardctl);
 sub let_monitor_be_started
 {
     my $program = $ENV{DBGUARD_MONITOR} // return;
-    my $path = '';
 
-    return if $> != 0 || !grep { $path .= "/$_"; !((stat $path)[2] & 1) }
-        grep { length } split m{/}, abs_path($program) // return;
-    my $dir = File::Temp::tempdir('dbguard-XXXXXXXX', TMPDIR => 1);
-    DBGuard::Process::remove_later($dir);
-    chmod 0755, $dir;
+    return if $> != 0 || may_be_executed(abs_path($program) // return);
+    my $dir = DBGuard::Process::temporary_folder();
     system('cp', $program, "$dir/dbguard-monitor") == 0
         or croak "$program cannot be copied";
     $ENV{DBGUARD_MONITOR} = "$dir/dbguard-monitor";
+}
+
+# By everybody: the file itself, and each folder above it is open.
+sub may_be_executed
+{
+    my ($path) = @_;
+
+    for (; $path ne '/'; $path = dirname($path)) {
+        return 0 if !((stat $path)[2] & 1);
+    }
+    return 1;
 }
 
 let_monitor_be_started();
@@ -63,14 +69,9 @@ let_monitor_be_started();
 sub new
 {
     my ($class, %arg) = @_;
-    my $dir = $arg{dir};
+    my $dir = $arg{dir} // DBGuard::Process::temporary_folder();
 
-    if (!$dir) {
-        $dir = File::Temp::tempdir('dbguard-XXXXXXXX', TMPDIR => 1);
-        DBGuard::Process::remove_later($dir);
-    }
     mkdir $dir;
-    # The servers' users pass through here.
     chmod 0755, $dir;
     my $self = bless { dir => $dir }, $class;
     if ($arg{db}) {
